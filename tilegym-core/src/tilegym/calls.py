@@ -1,0 +1,144 @@
+"""The slow path of a call: checks, choice, special tensors, tracing; it leaves a table entry for the next call."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from tilegym import events, registry
+from tilegym.choice import scoped
+from tilegym.eager import attached, guarded, make_run, stand_in
+from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
+from tilegym.guards import has_tangent_level, in_transform, is_plain, make_guard
+from tilegym.selection import Call, Selection, is_composite, select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tilegym.op import Op
+
+_running: ContextVar[frozenset[tuple[str, str]]] = ContextVar("tilegym_running", default=frozenset())
+_MOST_KINDS: Final = 64  # kinds kept per op and choice: dtypes x ranks x grad states of a large model are fewer
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())
+
+
+def check_hint(op: Op, hint: str, value: object) -> None:
+    """Raise ArgumentValueError unless the contract accepts the value of a hint."""
+    contract = op.contract
+    accepted = contract.hints.get(hint) if contract is not None else None
+    if accepted is not None and value not in accepted:
+        raise ArgumentValueError(f"{op.name}: {hint} must be one of {', '.join(map(repr, accepted))}, got {value!r}")
+
+
+def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Call:
+    """Check the arguments, put them in canonical form, and say what matters to the choice of a backend.
+
+    Raises:
+        ContractError: an argument breaks the op's contract.
+    """
+    given = dict(zip(op.positional, args, strict=False))
+    contract = op.contract
+    if contract is None:
+        canonical = args
+    else:
+        for hint in {*op.hints, *contract.hints} & (given.keys() | options.keys()):
+            check_hint(op, hint, options.get(hint, given.get(hint)))
+        wanted = op.canonical_parameters
+        semantic = {name: value for name, value in (given | options).items() if name in wanted}
+        canonical = contract.canonical(**semantic)
+        options = {name: value for name, value in options.items() if name not in wanted}
+    tensors = tuple(_tensors((*args, *options.values())))
+    return Call(
+        canonical=canonical,
+        tensors=tensors,
+        options=options,
+        needs_gradient=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
+        transformed=in_transform() or (has_tangent_level() and _has_tangent(tensors)),
+    )
+
+
+def _has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:
+    return any(torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
+    """Resolve and call an op; the first call of every kind comes this way."""
+    started = time.perf_counter()
+    if backend is not None and not isinstance(backend, str):
+        raise ArgumentTypeError(f"{op.name}: backend must be a string, got {type(backend).__name__}")
+    generation = registry.generation
+    call = describe_call(op, args, options)
+    selection = select(op, backend, call)
+    result = _run(op, selection, call, dict(zip(op.positional, args, strict=False)))
+    if events.listening():
+        events.tell(op, selection, call, time.perf_counter() - started)
+    elif not options:
+        _remember(op, args, call, selection, backend, generation)
+    return result
+
+
+def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
+    implementation = selection.implementation
+    composite = is_composite(implementation)
+    if not composite and not is_plain(call.tensors):
+        from tilegym.torch_ops import call_op
+
+        return call_op(op, implementation, call)
+    key = (op.name, implementation.backend)
+    if key in _running.get():
+        raise RegistrationError(
+            f"the implementation of {op.name} by backend {implementation.backend!r} calls {op.name} again, "
+            "and that call chose the same implementation; name another backend there"
+        )
+    hints = {hint: given[hint] for hint in op.hints_taken(implementation) if hint in given}
+    taken = {name: value for name, value in call.options.items() if name not in op.hints or name in implementation.parameters}
+    token = _running.set(_running.get() | {key})
+    try:
+        positional, named = op.arguments(implementation, call.canonical)
+        result = implementation.function(*positional, **(named | hints | taken))
+    finally:
+        _running.reset(token)
+    return attached(result) if call.needs_gradient else result
+
+
+def _remember(op: Op, args: tuple[Any, ...], call: Call, selection: Selection, backend: str | None, generation: int) -> None:
+    """Keep what was resolved for tensors of this kind, unless anything has changed since."""
+    guards = guarded(op)
+    if not guards or len(args) != len(op.positional) or not is_plain(call.tensors):
+        return
+    given = dict(zip(op.positional, args, strict=True))
+    kinds = [stand_in(given[name]) for name in guards]
+    check = make_guard(kinds) if all(kind is not None for kind in kinds) else None
+    if check is None:
+        return
+    run = make_run(op, selection.implementation, backend, needs_gradient=call.needs_gradient)
+    with registry.lock:
+        if registry.generation == generation:
+            key = scoped() if backend is None else backend
+            op.table[key] = ((check, run), *op.table.get(key, ())[: _MOST_KINDS - 1])
+
+
+def bound(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A user's arguments as `describe_call` takes them: a value for every declared parameter, and further options."""
+    signature = inspect.signature(op.function)
+    try:
+        arguments = signature.bind(*args, **options)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{op.name}: {error}; its signature is {signature}") from None
+    arguments.apply_defaults()
+    values = arguments.arguments
+    more = next((p.name for p in op.parameters if p.kind is inspect.Parameter.VAR_KEYWORD), "")
+    return tuple(values[name] for name in op.positional), dict(values.get(more, {}))

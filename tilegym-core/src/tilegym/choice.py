@@ -1,0 +1,164 @@
+"""Which backend is preferred: call > `use_backend` scope > `set_backend` > `TILEGYM_BACKEND` > auto.
+
+The process default is one value; a scope is a `ContextVar`, so that threads and asyncio tasks do not see each other's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tilegym import registry
+from tilegym.config import canonical_name, settings
+from tilegym.errors import BackendUnavailableError, EnvironmentWarning, UnknownOpError
+from tilegym.text import listed, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+AUTO: Final = "auto"
+Origin = Literal["call", "scope", "set_backend", "TILEGYM_BACKEND", "auto"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A preference for all ops, or for single ones; interned, so that tables are keyed by identity."""
+
+    backend: str | None
+    per_op: tuple[tuple[str, str], ...] = ()
+
+    def for_op(self, op: str) -> str | None:
+        """The backend preferred for an op; None: not said."""
+        return dict(self.per_op).get(op, self.backend)
+
+
+_NOTHING: Final = Choice(None)
+_interned: dict[tuple[str | None, tuple[tuple[str, str], ...]], Choice] = {}
+_default: Choice = _NOTHING
+_scope: ContextVar[Choice | None] = ContextVar("tilegym_backend", default=None)
+scoped = _scope.get
+"""The innermost scope's choice, or None: called on every op call."""
+
+
+def _intern(backend: str | None, per_op: dict[str, str]) -> Choice:
+    key = (backend, tuple(sorted(per_op.items())))
+    return _interned.setdefault(key, Choice(*key))
+
+
+def _checked(name: str) -> str:
+    """The canonical name of a backend that is usable here.
+
+    Raises:
+        UnknownBackendError, BackendUnavailableError: as they say.
+    """
+    from tilegym import availability
+
+    if not isinstance(name, str):
+        raise TypeError(f"a backend is named by a string, got {type(name).__name__}")
+    if canonical_name(name) == AUTO:
+        return AUTO
+    backend = availability.find_backend(name)
+    reason = availability.why_unusable(backend)
+    if reason is not None:
+        raise BackendUnavailableError(f"backend {backend.name!r} cannot run here: {reason}")
+    return backend.name
+
+
+def set_backend(backend: str) -> None:
+    """Prefer a backend in the whole process, until changed; "auto" resets.
+
+    Raises:
+        ValueError: nothing provides it, or it cannot run here; the message says why.
+    """
+    global _default  # noqa: PLW0603 - the process default is what this function sets
+    name = _checked(backend)
+    _default = _NOTHING if name == AUTO else _intern(name, {})
+    registry.changed()
+
+
+def get_current_backend() -> str:
+    """The backend preferred by the innermost scope, `set_backend` or `TILEGYM_BACKEND`; "auto" if nothing is."""
+    scope = _scope.get()
+    return (scope and scope.backend) or _default.backend or _from_environment() or AUTO
+
+
+def use_backend(backend: str | None = None, /, **per_op: str) -> AbstractContextManager[None]:
+    """Prefer a backend inside a `with` block or a decorated function, in this thread or task alone.
+
+    `use_backend("cutile")` is for all ops, `use_backend(softmax="torch")` for one; scopes nest, the inner one counts.
+
+    Raises:
+        ValueError: nothing provides it, or it cannot run here; the message says why.
+    """
+    if backend is None and not per_op:
+        raise TypeError('use_backend needs a backend, for all ops or for one: use_backend("torch", softmax="cutile")')
+    known = registry.op_names() if per_op else []
+    for op in per_op:
+        if op not in known:
+            raise UnknownOpError(f"no op named {op!r}.{nearest(op, known)} Known: {listed(known)}")
+    for_all = None if backend is None else _checked(backend)
+    return _scoped(for_all, {op: _checked(name) for op, name in per_op.items()})
+
+
+@contextmanager
+def _scoped(backend: str | None, per_op: dict[str, str]) -> Iterator[None]:
+    outer = _scope.get() or _NOTHING
+    token = _scope.set(_intern(backend or outer.backend, per_op if backend else dict(outer.per_op) | per_op))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def preference(op: str, call: str | None) -> tuple[str, Origin]:
+    """The backend preferred for a call of an op, and who said so."""
+    if call is not None:
+        return call, "call"
+    scope = _scope.get()
+    name = scope.for_op(op) if scope is not None else None
+    if name is not None:
+        return name, "scope"
+    if _default.backend is not None:
+        return _default.backend, "set_backend"
+    name = _from_environment()
+    return (name, "TILEGYM_BACKEND") if name is not None else (AUTO, "auto")
+
+
+_warned_of: set[str] = set()
+
+
+def _from_environment() -> str | None:
+    """The usable backend that `TILEGYM_BACKEND` names; one that cannot run here is told once and ignored."""
+    from tilegym import availability
+
+    name = settings().backend
+    if name is None or name == AUTO:
+        return None
+    backend = availability.find_backend(name, where="environment variable TILEGYM_BACKEND: ")
+    reason = availability.why_unusable(backend)
+    if reason is None:
+        return backend.name
+    if name not in _warned_of:
+        _warned_of.add(name)
+        warnings.warn(
+            f"TILEGYM_BACKEND={name} is ignored: backend {backend.name!r} cannot run here: {reason}",
+            EnvironmentWarning,
+            stacklevel=4,
+        )
+    return None
+
+
+def state() -> Any:
+    """The process default, for a test fixture that restores it."""
+    return _default
+
+
+def restore(state: Any) -> None:
+    """Set the process default back to what `state()` returned."""
+    global _default  # noqa: PLW0603 - see set_backend
+    _default = state
+    registry.changed()

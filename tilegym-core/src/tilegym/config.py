@@ -1,0 +1,147 @@
+"""Every environment variable that TileGym reads, typed and strict.
+
+Nothing is read when `tilegym` is imported: the first use reads all of them once, `reload()` reads them anew.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tilegym.errors import ConfigError
+from tilegym.text import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Fallback = Literal["warn", "error", "silent"]
+
+
+def canonical_name(name: str) -> str:
+    """The one spelling of a backend's or plugin's name: lower case, `_` written as `-`."""
+    return name.strip().lower().replace("_", "-")
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        value = text.strip().lower()
+        if value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}.{nearest(value, choices)}")
+        return value
+
+    return parse
+
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+def parse_flag(text: str) -> bool:
+    """A strict boolean; ValueError says what is accepted."""
+    value = text.strip().lower()
+    if value not in _TRUE + _FALSE:
+        raise ValueError("1, true, yes, on or 0, false, no, off")
+    return value in _TRUE
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(canonical_name(name) for name in text.split(",") if name.strip())
+
+
+def _directory(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not text.strip() or not path.is_absolute():
+        raise ValueError("an absolute path")
+    return path
+
+
+def _setting(default: Any, variable: str, parse: Callable[[str], Any], text: str) -> Any:
+    return field(default=default, metadata={"variable": variable, "parse": parse, "help": text})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The settings in force; each field's metadata names its environment variable."""
+
+    backend: str | None = _setting(None, "TILEGYM_BACKEND", canonical_name, "the backend to prefer")
+    fallback: Fallback = _setting(
+        "warn",
+        "TILEGYM_FALLBACK",
+        _one_of("warn", "error", "silent"),
+        "what happens when the preferred backend cannot take a call: warn, error or silent",
+    )
+    disable_fallback: bool = _setting(
+        default=False, variable="DISABLE_FALLBACK", parse=parse_flag, text="older name for TILEGYM_FALLBACK=error"
+    )
+    plugins: frozenset[str] | None = _setting(
+        None, "TILEGYM_PLUGINS", _names, "the only entry points or distributions to load, comma separated"
+    )
+    disable_plugins: frozenset[str] = _setting(
+        frozenset(), "TILEGYM_DISABLE_PLUGINS", _names, "entry points or distributions never to load"
+    )
+    strict: bool = _setting(
+        default=False, variable="TILEGYM_STRICT", parse=parse_flag, text="a plugin that fails to load raises"
+    )
+    cache_dir: Path | None = _setting(
+        None, "TILEGYM_CACHE_DIR", _directory, "where tuning results are kept; by default the user's cache directory"
+    )
+    log: str | None = _setting(
+        None,
+        "TILEGYM_LOG",
+        _one_of("debug", "info", "warning", "error"),
+        "level of the logger 'tilegym', written to standard error",
+    )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Each variable with its value in force, for `tilegym doctor`."""
+        return {f.metadata["variable"]: getattr(self, f.name) for f in fields(self)}
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """The settings that an environment asks for.
+
+    Raises:
+        ConfigError: a value means nothing, or a variable's name is a misspelt one of ours.
+    """
+    by_variable = {f.metadata["variable"]: f for f in fields(Settings)}
+    values: dict[str, Any] = {}
+    for variable, setting in by_variable.items():
+        text = environ.get(variable)
+        if text is None or (text == "" and setting.metadata["parse"] is not parse_flag):
+            continue
+        try:
+            values[setting.name] = setting.metadata["parse"](text)
+        except ValueError as error:
+            raise ConfigError(f"environment variable {variable}: expected {error}, got {text!r}") from None
+    if values.get("disable_fallback"):
+        if values.get("fallback", "error") != "error":
+            raise ConfigError("DISABLE_FALLBACK=1 and TILEGYM_FALLBACK contradict each other; unset one of them")
+        values["fallback"] = "error"
+    return Settings(**values)
+
+
+_settings: Settings | None = None
+
+
+def settings() -> Settings:
+    """The settings in force, read from the environment on first use."""
+    global _settings  # noqa: PLW0603 - the one cached reading of the environment
+    if _settings is None:
+        _settings = read(os.environ)
+    return _settings
+
+
+def reload() -> Settings:
+    """Read the environment anew, forget what plugins it chose, and return the settings in force."""
+    global _settings  # noqa: PLW0603 - the one cached reading of the environment
+    _settings = read(os.environ)
+    from tilegym import plugins
+
+    plugins.forget()
+    return _settings
+
+
+def cuda_home() -> str | None:
+    """The CUDA toolkit that the environment names; cuda-tile's compiler takes its ptxas and libnvvm from there."""
+    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")

@@ -1,0 +1,119 @@
+"""What an op is, beyond its signature: everything that only the contract can say, as data and small functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import torch
+
+from tilegym.errors import ArgumentTypeError, DeviceError, DtypeError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch import Tensor
+
+FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes that every op takes unless its contract says otherwise."""
+
+Layout = Literal["contiguous", "transposed", "sliced", "expanded", "strided"]
+Fill = Literal["normal", "positive", "special", "large"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorSpec:
+    """A tensor argument of a sample, as data."""
+
+    shape: tuple[int, ...]
+    layout: Layout = "contiguous"
+    """transposed: last two dimensions swapped in memory; sliced: at an odd offset of a wider buffer; expanded: stride 0
+    in the first dimension; strided: last stride 2."""
+    fill: Fill = "normal"
+    """normal: standard normal; positive: uniform in [0.5, 1.5); special: normal with rows of -inf, NaN and +inf;
+    large: normal times 100."""
+    dtype: torch.dtype | None = None
+    """None: the dtype under test."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """One call of an op, as data; `tilegym.testing.materialize` makes the tensors."""
+
+    name: str
+    args: Mapping[str, Any]
+    """Argument name → `TensorSpec` or plain value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contract:
+    """The contract of one op, attached to it in its spec file: `softmax.contract = Contract(...)`."""
+
+    canonical: Callable[..., tuple[Any, ...]]
+    """Checks the arguments and returns them in canonical form, in the order of its own parameters. Its parameters are
+    what implementations receive: those of the op but for performance hints, and options with a meaning."""
+    reference: Callable[..., Any]
+    """The op in float64, from canonical arguments whose tensors are float64; shares no code with any backend."""
+    magnitude: Callable[..., Any]
+    """The op on absolute values, from the same arguments: the scale of rounding errors, element by element."""
+    reduction: Callable[..., int]
+    """How many terms are added up for one element, from canonical arguments."""
+    fake: Callable[..., Any]
+    """Empty outputs of the right shape, dtype, strides and device, from canonical arguments."""
+    samples: Callable[[], Iterable[Sample]]
+    """The cases that tests, benchmarks and tuning share."""
+    bytes_moved: Callable[..., int]
+    """Bytes that must be read and written at the least, from canonical arguments."""
+    flops: Callable[..., int]
+    """Floating-point operations, from canonical arguments."""
+    hints: Mapping[str, tuple[Any, ...] | None] = field(default_factory=dict)
+    """Performance hints → the values they may have (None: any). They change no result, and a backend may ignore them.
+    Those that the op's signature does not name may be given as keyword options."""
+    dtypes: tuple[torch.dtype, ...] = field(default=FLOATS)
+    """The dtypes of the first input."""
+
+
+# -- checks that every contract needs; each message says what, where, expected, got ---------------------------------
+
+
+def check_tensor(op: str, name: str, value: object, *, dtypes: tuple[torch.dtype, ...] = FLOATS) -> None:
+    """`value` must be a strided tensor of one of `dtypes`."""
+    if not isinstance(value, torch.Tensor):
+        raise ArgumentTypeError(f"{op}: {name} must be a torch.Tensor, got {type(value).__name__}")
+    if value.dtype not in dtypes:
+        accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise DtypeError(f"{op}: {name} must be one of {accepted}, got {str(value.dtype).removeprefix('torch.')}")
+    if value.layout is not torch.strided:
+        raise ArgumentTypeError(
+            f"{op}: {name} must be a dense tensor, got layout {str(value.layout).removeprefix('torch.')}; "
+            "call .to_dense() first"
+        )
+
+
+def check_rank(op: str, name: str, value: Tensor, least: int) -> None:
+    """`value` must have at least `least` dimensions."""
+    if value.dim() < least:
+        raise ShapeError(f"{op}: {name} must have at least {least} dimension(s), got shape {tuple(value.shape)}")
+
+
+def check_beside(
+    op: str,
+    name: str,
+    value: Tensor,
+    first: Tensor,
+    first_name: str,
+    *,
+    shape: tuple[int, ...],
+    dtypes: tuple[torch.dtype, ...] = FLOATS,
+) -> None:
+    """`value` must be a tensor of the given shape, on the first input's device, of one of `dtypes`."""
+    check_tensor(op, name, value, dtypes=dtypes)
+    if value.shape != shape:
+        raise ShapeError(f"{op}: {name} must have shape {tuple(shape)}, got {tuple(value.shape)}")
+    check_device(op, name, value, first, first_name)
+
+
+def check_device(op: str, name: str, value: Tensor, first: Tensor, first_name: str) -> None:
+    """`value` must lie on the first input's device."""
+    if value.device != first.device:
+        raise DeviceError(f"{op}: {name} must be on the device of {first_name}, {first.device}, got {value.device}")

@@ -1,0 +1,195 @@
+"""The eager path: one generated function per op, which guards its tensors and runs what was resolved for their kind."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import linecache
+import typing
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from tilegym.errors import GradientError
+from tilegym.guards import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilegym.op import Op
+    from tilegym.registry import Implementation
+
+_counter = itertools.count()
+_SCALARS: Final = (int, float, str, torch.dtype, torch.device, type(None))
+_CATCH_ALL: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def stand_in(value: object) -> torch.Tensor | None:
+    """What a guard sees of a value that may be anything: itself, "no tensor", or None, which no guard accepts."""
+    if isinstance(value, torch.Tensor):
+        return value
+    return ABSENT if isinstance(value, _SCALARS) else None
+
+
+def _compile(name: str, source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
+    """Run generated source, kept in linecache so that tracebacks and debuggers show it."""
+    filename = f"<tilegym {name} {next(_counter)}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - our own source, made of a signature
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def guarded(op: Op) -> dict[str, str] | None:
+    """Parameters that may hold tensors → the expression that a guard sees; None if the op has `*args`."""
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in op.parameters):
+        return None
+    try:
+        hints = typing.get_type_hints(op.declared)
+    except Exception:  # noqa: BLE001 - annotations that cannot be evaluated say nothing
+        hints = {}
+    found = {}
+    for name in op.positional:
+        kind = hints.get(name, Any)
+        leaves = set(typing.get_args(kind)) or {kind}
+        if leaves == {torch.Tensor}:
+            found[name] = name
+        elif leaves == {torch.Tensor, type(None)}:
+            found[name] = f"(_absent if {name} is None else {name})"
+        elif not leaves <= {int, float, bool, str, type(None), torch.dtype, Ellipsis} and not _is_int_list(kind):
+            found[name] = f"_stand_in({name})"
+    return found
+
+
+def _is_int_list(kind: Any) -> bool:
+    parts = [part for part in (typing.get_args(kind) or (kind,)) if part not in (int, type(None))]
+    return bool(parts) and all(set(typing.get_args(part)) <= {int, Ellipsis} and typing.get_args(part) for part in parts)
+
+
+def public_function(op: Op) -> Callable[..., Any]:
+    """The function that users call: the declared signature with `backend=` added."""
+    from tilegym.calls import slow_call
+    from tilegym.choice import scoped
+
+    name = op.name.rpartition(".")[2]
+    parameters = [p for p in op.parameters if p.name != "backend"]
+    backend = inspect.Parameter("backend", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+    at = len(parameters) - (parameters[-1:] != [] and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    parameters.insert(at, backend)
+    signature = inspect.signature(op.declared).replace(parameters=parameters)
+    if any(p.name == "backend" and p.kind is not inspect.Parameter.KEYWORD_ONLY for p in op.parameters):
+        signature = inspect.signature(op.declared)
+    namespace: dict[str, Any] = {
+        "_absent": ABSENT,
+        "_op": op,
+        "_scoped": scoped,
+        "_slow": slow_call,
+        "_stand_in": stand_in,
+        "_forward_ad": torch.autograd.forward_ad,
+    }
+    catch_all = next((p.name for p in op.parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
+    star = next((p.name for p in op.parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+    declared = ", ".join(_written(p, namespace) for p in _with_star(list(signature.parameters.values())))
+    values = "".join(f"{p}, " for p in op.positional) + (f"*{star}, " if star else "")
+    lines = [f"def {name}({declared}):"]
+    guards = guarded(op)
+    if guards:
+        unless = f"not {catch_all} and " if catch_all else ""
+        lines += [
+            f"    if {unless}_forward_ad._current_level < 0:",
+            "        try:",
+            "            entries = _op.table[_scoped() if backend is None else backend]",
+            "        except (KeyError, TypeError):",
+            "            entries = ()",
+            "        for check, run in entries:",
+            f"            if check({', '.join(guards.values())}):",
+            f"                return run({', '.join(op.positional)})",
+        ]
+    lines.append(f"    return _slow(_op, ({values}), {catch_all or '{}'}, backend)")
+    function = _compile(name, "\n".join(lines) + "\n", namespace)
+    functools.update_wrapper(function, op.declared)
+    del function.__wrapped__  # type: ignore[attr-defined]  # the signature is this function's own
+    function.__signature__ = signature  # type: ignore[attr-defined]  # with annotations, which the source leaves out
+    function.__tilegym_op__ = op  # type: ignore[attr-defined]  # how tools find the op
+    function.contract = None  # type: ignore[attr-defined]  # spec files attach it
+    return function
+
+
+def _with_star(parameters: list[inspect.Parameter]) -> list[inspect.Parameter | str]:
+    """The parameters with a bare `*` before the keyword-only ones, where the source needs it."""
+    found: list[inspect.Parameter | str] = []
+    for p in parameters:
+        has_star = any(q == "*" or (not isinstance(q, str) and q.kind is inspect.Parameter.VAR_POSITIONAL) for q in found)
+        if p.kind is inspect.Parameter.KEYWORD_ONLY and not has_star:
+            found.append("*")
+        found.append(p)
+    return found
+
+
+def _written(parameter: inspect.Parameter | str, namespace: dict[str, Any]) -> str:
+    """A parameter in source; its default is an object in the namespace."""
+    if isinstance(parameter, str):
+        return parameter
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    if parameter.default is inspect.Parameter.empty:
+        return stars + parameter.name
+    namespace[f"_default_{parameter.name}"] = parameter.default
+    return f"{parameter.name}=_default_{parameter.name}"
+
+
+def attached(result: Any) -> Any:
+    """The result, if it is part of the autograd graph.
+
+    Raises:
+        GradientError: an input requires a gradient, and the implementation cut the graph.
+    """
+    for value in result if isinstance(result, (tuple, list)) else (result,):
+        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and not value.requires_grad:
+            raise GradientError(
+                "an input requires a gradient, and the implementation returned a tensor that is cut from the graph; "
+                "call it under torch.no_grad() if no gradient is meant"
+            )
+    return result
+
+
+def make_run(op: Op, implementation: Implementation, backend: str | None, *, needs_gradient: bool) -> Callable[..., Any]:
+    """What a table entry runs: the contract's checks, the implementation's own refusal, and the implementation."""
+    from tilegym.calls import check_hint, slow_call
+
+    contract = op.contract
+    declared = ", ".join(op.positional)
+    canonical = [*op.canonical_parameters]
+    hints = op.hints_taken(implementation)
+    keyword = op.by_keyword(implementation)
+    parts = [f"{name}={name}" if named else name for name, named in zip(canonical, keyword, strict=True)]
+    passed = ", ".join([*parts, *(f"{hint}={hint}" for hint in hints if hint in op.positional)])
+    if contract is None and implementation.supports is None and not needs_gradient and not any(keyword):
+        return implementation.function
+    lines = [f"def run({declared}):"]
+    if contract is not None:
+        lines += [
+            f"    if {hint} not in _accepted_{hint}: _check_hint(_op, {hint!r}, {hint})"
+            for hint in op.positional
+            if contract.hints.get(hint) is not None
+        ]
+        given = ", ".join(name for name in canonical if name in op.positional)
+        lines.append(f"    {', '.join(canonical)}, = _canonical({given})")
+    if implementation.supports is not None:
+        lines.append(f"    if _supports({', '.join(canonical)}) is not None:")
+        lines.append(f"        return _slow(_op, ({declared},), {{}}, _backend)")
+    call = f"_function({passed})"
+    lines.append(f"    return _attached({call})" if needs_gradient else f"    return {call}")
+    namespace: dict[str, Any] = {
+        "_attached": attached,
+        "_backend": backend,
+        "_canonical": contract.canonical if contract is not None else None,
+        "_check_hint": check_hint,
+        "_function": implementation.function,
+        "_op": op,
+        "_slow": slow_call,
+        "_supports": implementation.supports,
+    }
+    if contract is not None:
+        namespace |= {f"_accepted_{hint}": accepted for hint, accepted in contract.hints.items()}
+    return _compile("run", "\n".join(lines) + "\n", namespace)

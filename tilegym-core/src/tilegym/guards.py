@@ -1,0 +1,79 @@
+"""One question, asked on every eager call: are these tensors of a kind that was resolved before?
+
+The kind is all that the choice of a backend may depend on: Python type, device, dtype, rank, whether a gradient is
+needed, and the dispatch state around the call. PyTorch answers it in one C call, the guard that `torch.compile` puts
+before its own code: its dispatch keys see negative and conjugate views, vmap and grad wrappers, fake, meta and sparse
+tensors, and an active dispatch mode. Without that class (it is not public) every call takes the slow path, and is right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.autograd import forward_ad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+try:
+    from torch._C._dynamo.guards import TensorGuards
+except ImportError:  # pragma: no cover - a torch that moved it
+    TensorGuards = None
+
+PLAIN_TYPES: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class _Absent(torch.Tensor):
+    """What stands for an argument that is no tensor; its type matches nothing that a user can pass."""
+
+
+ABSENT: Final = torch.empty(0).as_subclass(_Absent)
+
+
+def make_guard(values: Sequence[Any]) -> Callable[..., bool] | None:
+    """A function that tells whether as many other values are of the same kinds; None if PyTorch offers none.
+
+    Call it in a plain state only (`is_plain`): the dispatch state of this moment becomes part of the kind.
+    """
+    if TensorGuards is None:
+        return None
+    tensors = [value if isinstance(value, torch.Tensor) else ABSENT for value in values]
+    any_size: list[list[None]] = [[None] * tensor.dim() for tensor in tensors]
+    guards = TensorGuards(*tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
+    check: Callable[..., bool] = guards.check
+    return check
+
+
+def has_tangent_level() -> bool:
+    """Whether a forward-mode level is open: the one state that a guard does not see."""
+    return forward_ad._current_level >= 0  # noqa: SLF001 - torch has no public question for it
+
+
+def in_transform() -> bool:
+    """Whether vmap, grad or another functorch transform is running."""
+    return torch._C._functorch.peek_interpreter_stack() is not None  # noqa: SLF001 - as above
+
+
+def in_dispatch_mode() -> bool:
+    """Whether a `TorchDispatchMode` is active: tracing, counting, faking."""
+    return torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001 - as above
+
+
+def is_plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether a kernel may read these tensors' memory as it stands, with nobody else wanting to see the call."""
+    return (
+        not has_tangent_level()
+        and not in_transform()
+        and not in_dispatch_mode()
+        and all(
+            type(tensor) in PLAIN_TYPES
+            and tensor.layout is torch.strided
+            and tensor.device.type != "meta"
+            and not tensor.is_neg()
+            and not tensor.is_conj()
+            for tensor in tensors
+        )
+    )

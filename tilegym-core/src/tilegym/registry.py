@@ -1,0 +1,214 @@
+"""The ops and the implementations that are known, found by file name or registered at run time.
+
+Files are found without importing them and imported on first use. What a script registers with `@dispatch` or
+`@register_impl` outranks a file, whichever comes first. Every change empties the ops' resolved tables.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tilegym.config import canonical_name
+from tilegym.errors import RegistrationError, UnknownOpError
+from tilegym.hookspecs import CORE_PACK, Backend, ImplPack
+from tilegym.plugins import catalogue, checked_backend_name
+from tilegym.text import listed, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilegym.op import Op
+
+REFERENCE_BACKEND: Final = "torch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Implementation:
+    """One backend's implementation of one op."""
+
+    op: str
+    backend: str
+    function: Callable[..., Any]
+    supports: Callable[..., str | None] | None = None
+    dtypes: frozenset[str] | None = None
+    """Names of the dtypes it takes ("float16"); None: all that the contract has."""
+    min_capability: tuple[int, int] | None = None
+    """The least compute capability of a CUDA device it runs on."""
+    composite: bool = False
+    """Plain PyTorch code, whatever the backend's other implementations are."""
+    origin: str = "file"
+    """"file", or "script" if it was registered at run time."""
+
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The parameters of its function."""
+        return dict(inspect.signature(self.function).parameters)
+
+
+lock = threading.Lock()
+_file_ops: dict[str, Op] = {}
+_script_ops: dict[str, Op] = {}
+_file_implementations: dict[tuple[str, str], Implementation] = {}  # (module, op) → implementation
+_script_implementations: dict[tuple[str, str], Implementation] = {}  # (op, backend) → implementation
+_files: dict[str, frozenset[str]] = {}
+_setups_done: set[str] = set()
+generation = 0
+
+
+def changed() -> None:
+    """Forget what was resolved: a registration or a choice has changed."""
+    global generation  # noqa: PLW0603 - tells a resolution in flight that it is out of date
+    with lock:
+        generation += 1
+        for op in (*_file_ops.values(), *_script_ops.values()):
+            op.table = {}
+
+
+def forget_files() -> None:
+    """Look for files and run set-ups again on next use."""
+    with lock:
+        _files.clear()
+        _setups_done.clear()
+    changed()
+
+
+def files_of(package: str) -> frozenset[str]:
+    """Names of the public modules in a package, found without importing them."""
+    names = _files.get(package)
+    if names is None:
+        path = importlib.import_module(package).__path__
+        names = frozenset(found.name for found in pkgutil.iter_modules(path) if not found.name.startswith("_"))
+        _files[package] = names
+    return names
+
+
+def qualified(pack: str, name: str) -> str:
+    """An op's name across packs: `softmax` in core's own, `pack.name` elsewhere."""
+    return name if pack == CORE_PACK else f"{pack}.{name}"
+
+
+def split(op: str) -> tuple[str, str]:
+    """(pack, name) of a qualified op name."""
+    pack, dot, name = op.rpartition(".")
+    return (pack, name) if dot else (CORE_PACK, name)
+
+
+def op_names() -> list[str]:
+    """Qualified names of every op that is known, sorted; imports no spec."""
+    packs = catalogue().op_packs.values()
+    from_files = {qualified(pack.name, name) for pack in packs for name in files_of(pack.package)}
+    return sorted(from_files | set(_script_ops))
+
+
+def add_op(op: Op) -> None:
+    """Register an op, from a pack's file or from a script."""
+    with lock:
+        (_script_ops if op.origin == "script" else _file_ops)[op.name] = op
+    changed()
+
+
+def get_op(name: str) -> Op:
+    """The op of a qualified name; its spec is imported on first use.
+
+    Raises:
+        UnknownOpError: no installed pack has it.
+    """
+    if name in _script_ops:
+        return _script_ops[name]
+    pack_name, short = split(name)
+    pack = catalogue().op_packs.get(pack_name)
+    if pack is None or short not in files_of(pack.package):
+        names = op_names()
+        raise UnknownOpError(f"no op named {name!r}.{nearest(name, names)} Known: {listed(names)}")
+    if name in _file_ops:
+        return _file_ops[name]
+    module = importlib.import_module(f"{pack.package}.{short}")
+    if name not in _file_ops:
+        raise RegistrationError(f"{module.__file__} defines no op {short!r}: decorate it with @dispatch({short!r})")
+    return _file_ops[name]
+
+
+def pack_of_module(module: str) -> str | None:
+    """The op pack whose package directly holds this module; None for a script."""
+    package = module.rpartition(".")[0]
+    return next((pack.name for pack in catalogue().op_packs.values() if pack.package == package), None)
+
+
+def add_implementation(implementation: Implementation) -> None:
+    """Register an implementation, from a backend's file or from a script; it takes effect at once."""
+    module = implementation.function.__module__
+    with lock:
+        if implementation.origin == "script":
+            _script_implementations[implementation.op, implementation.backend] = implementation
+        else:
+            _file_implementations[module, implementation.op] = implementation
+    changed()
+
+
+def is_implementation_file(module: str) -> bool:
+    """Whether a module lies in a package that some plugin names as a pack of implementations."""
+    package = module.rpartition(".")[0]
+    return any(pack.package == package for pack in catalogue().impl_packs)
+
+
+def _pack_for(op: str, backend: str) -> ImplPack | None:
+    op_pack, name = split(op)
+    for pack in catalogue().impl_packs:
+        if pack.backend == backend and pack.op_pack == op_pack and name in files_of(pack.package):
+            return pack
+    return None
+
+
+def has_implementation(op: str, backend: str) -> bool:
+    """Whether a backend says it implements an op; imports nothing."""
+    return (op, backend) in _script_implementations or _pack_for(op, backend) is not None
+
+
+def implementation(op: str, backend: str) -> Implementation:
+    """A backend's implementation of an op; its file is imported on first use.
+
+    Raises:
+        RegistrationError: the file registers nothing for this op.
+        Exception: whatever the file or the backend's set-up raises.
+    """
+    found = _script_implementations.get((op, backend))
+    if found is not None:
+        return found
+    pack = _pack_for(op, backend)
+    if pack is None:
+        raise RegistrationError(f"backend {backend!r} has no implementation of {op!r}")
+    setup = catalogue().backends[backend].setup if backend in catalogue().backends else None
+    if setup is not None and backend not in _setups_done:
+        setup()
+        _setups_done.add(backend)
+    module = f"{pack.package}.{split(op)[1]}"
+    importlib.import_module(module)
+    found = _file_implementations.get((module, op))
+    if found is None:
+        raise RegistrationError(f"{module} registers nothing for op {op!r}: decorate a function with @register_impl")
+    return found
+
+
+def backends() -> dict[str, Backend]:
+    """Every backend: those that plugins declare, and those that scripts made up by registering for them."""
+    known = dict(catalogue().backends)
+    for _, name in list(_script_implementations):
+        if name not in known:
+            known[name] = Backend(name=name, auto=False)
+    return known
+
+
+def backend_name(name: str) -> str:
+    """The backend that a name or alias means; the name itself, made canonical, if nothing declares it."""
+    canonical = canonical_name(name)
+    return catalogue().names.get(canonical, canonical)
+
+
+def script_backend_name(name: object) -> str:
+    """As `backend_name`, for a registration at run time: a new name must be one that `backend=` can take."""
+    return catalogue().names.get(checked_backend_name(name), checked_backend_name(name))

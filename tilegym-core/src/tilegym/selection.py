@@ -1,0 +1,215 @@
+"""Chooses the backend of a call: every candidate is taken or refused for a reason that a person can read."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilegym import availability, registry
+from tilegym.choice import AUTO, preference
+from tilegym.config import canonical_name, settings
+from tilegym.errors import ArgumentTypeError, BackendUnavailableError, FallbackWarning, NoImplementationError
+from tilegym.text import describe, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tilegym.op import Op
+    from tilegym.registry import Implementation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """What of a call matters to the choice of its backend."""
+
+    canonical: tuple[Any, ...] = ()
+    """The arguments, checked and in canonical form."""
+    tensors: tuple[torch.Tensor, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword options that the contract does not know."""
+    needs_gradient: bool = False
+    transformed: bool = False
+    """vmap, grad, forward-mode or another transform wants to see through the op."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """The first tensor's."""
+        return self.tensors[0].device if self.tensors else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """One backend's state for an op and a call."""
+
+    backend: str
+    discovered: bool = True
+    """It says that it implements the op."""
+    usable: bool = False
+    """It can run here, on the call's device."""
+    importable: bool = False
+    """Its implementation loads, with a signature that fits the contract."""
+    supports: bool = False
+    """It takes this call."""
+    reason: str | None = None
+    """Why it got no further; None if it takes the call."""
+    error: BaseException | None = None
+    """What loading its implementation raised."""
+    implementation: Implementation | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """The choice made, and why."""
+
+    implementation: Implementation
+    reason: str
+
+
+def is_composite(implementation: Implementation) -> bool:
+    """Whether autograd, vmap and the compiler can see through an implementation."""
+    backend = registry.backends().get(implementation.backend)
+    return implementation.composite or (backend is not None and backend.composite)
+
+
+def candidates_of(op: Op) -> list[str]:
+    """The backends that say they implement an op, in the order in which `auto` takes them."""
+    known = registry.backends()
+    names = [name for name in known if registry.has_implementation(op.name, name)]
+    first = registry.backend_name(op.fallback_backend) if op.fallback_backend else None
+    return sorted(names, key=lambda name: (name != first, -known[name].priority, name))
+
+
+def examine(op: Op, name: str, call: Call) -> Candidate:
+    """How far a backend gets with an op and a call."""
+    if not registry.has_implementation(op.name, name):
+        return Candidate(backend=name, discovered=False, reason=f"it has no implementation of {op.name}")
+    reason = availability.why_unusable(registry.backends()[name], call.device)
+    if reason is not None:
+        return Candidate(backend=name, reason=reason)
+    try:
+        implementation = registry.implementation(op.name, name)
+        op.check_signature(implementation)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken file is a reason; asked for by name, it raises
+        reason = f"its implementation failed to load: {describe(error)}"
+        return Candidate(backend=name, usable=True, reason=reason, error=error)
+    reason = _why_refused(op, implementation, call)
+    return Candidate(
+        backend=name,
+        usable=True,
+        importable=True,
+        supports=reason is None,
+        reason=reason,
+        implementation=implementation,
+    )
+
+
+def _why_refused(op: Op, implementation: Implementation, call: Call) -> str | None:
+    composite = is_composite(implementation)
+    if call.transformed and not composite:
+        return "vmap, grad and forward-mode transforms cannot see through its kernels"
+    if call.needs_gradient and not composite:
+        return "it has no backward, and an input requires a gradient"
+    unknown = op.unknown_options(implementation, call.options)
+    if unknown:
+        return f"it does not know the option(s) {listed(unknown)}"
+    if implementation.dtypes is not None and call.tensors:
+        dtype = str(call.tensors[0].dtype).removeprefix("torch.")
+        if dtype not in implementation.dtypes:
+            return f"it takes {listed(implementation.dtypes)}, got {dtype}"
+    if implementation.min_capability is not None and call.device is not None and call.device.type == "cuda":
+        capability = torch.cuda.get_device_capability(call.device)
+        if capability < implementation.min_capability:
+            return f"it needs compute capability {implementation.min_capability}, {call.device} has {capability}"
+    if implementation.supports is not None:
+        return implementation.supports(*call.canonical)
+    return None
+
+
+def select(op: Op, backend: str | None, call: Call) -> Selection:
+    """The implementation that takes a call.
+
+    Raises:
+        ValueError: the backend asked for is unknown, or cannot run here.
+        NoImplementationError: the one asked for, or every candidate, refuses; with each one's reason.
+        ArgumentTypeError: nobody knows an option.
+    """
+    name, origin = preference(op.name, backend)
+    if canonical_name(name) != AUTO:
+        name = availability.find_backend(name).name
+        wanted = examine(op, name, call)
+        if wanted.implementation is not None and wanted.supports:
+            return Selection(implementation=wanted.implementation, reason=f"asked for by {origin}")
+        if origin == "call":
+            raise _refusal(op, wanted, call)
+        _tell_of_fallback(op, wanted, call, origin)
+    refused: list[Candidate] = []
+    for candidate in candidates_of(op):
+        if not registry.backends()[candidate].auto:
+            continue
+        examined = examine(op, candidate, call)
+        if examined.implementation is not None and examined.supports:
+            return Selection(implementation=examined.implementation, reason=_auto_reason(refused))
+        refused.append(examined)
+    raise _nobody(op, call, refused)
+
+
+def _auto_reason(refused: list[Candidate]) -> str:
+    return "auto: first in order" + "".join(f"; not {one.backend}: {one.reason}" for one in refused)
+
+
+def _refusal(op: Op, wanted: Candidate, call: Call) -> Exception:
+    """What to raise when the backend that the call names cannot take it."""
+    start = f"{op.name}: backend {wanted.backend!r}"
+    if not wanted.discovered:
+        others = listed(candidates_of(op), empty="no installed backend")
+        return NoImplementationError(f"{start} has no implementation of it; implemented by: {others}")
+    if not wanted.usable:
+        return BackendUnavailableError(f"{start} cannot run here: {wanted.reason}")
+    if wanted.implementation is None:
+        error = NoImplementationError(f"{start}: {wanted.reason}")
+        error.__cause__ = wanted.error
+        return error
+    if op.unknown_options(wanted.implementation, call.options):
+        known = listed(op.options_of(wanted.implementation))
+        return ArgumentTypeError(f"{start}: {wanted.reason}; options known: {known}")
+    others_text = _reasons(op, call, skip=wanted.backend)
+    return NoImplementationError(f"{start} refuses this call: {wanted.reason}.{others_text}")
+
+
+def _reasons(op: Op, call: Call, skip: str = "") -> str:
+    rows = [examine(op, name, call) for name in candidates_of(op) if name != skip]
+    return "".join(f"\n  {row.backend}: {row.reason or 'takes it'}" for row in rows)
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def _tell_of_fallback(op: Op, wanted: Candidate, call: Call, origin: str) -> None:
+    message = f"{op.name}: backend {wanted.backend!r}, preferred by {origin}, does not serve this call: {wanted.reason}"
+    mode = settings().fallback
+    if mode == "error":
+        raise NoImplementationError(f"{message}.{_reasons(op, call, skip=wanted.backend)}")
+    if mode == "warn" and (op.name, wanted.backend) not in _warned:
+        _warned.add((op.name, wanted.backend))
+        warnings.warn(
+            f"{message}. Another backend serves; TILEGYM_FALLBACK=error makes this an error.",
+            FallbackWarning,
+            stacklevel=5,
+        )
+
+
+def _nobody(op: Op, call: Call, refused: list[Candidate]) -> Exception:
+    loaded = [one.implementation for one in refused if one.implementation is not None]
+    if call.options and loaded and all(op.unknown_options(one, call.options) for one in loaded):
+        known = {option for one in loaded for option in op.options_of(one)}
+        return ArgumentTypeError(f"{op.name}: unknown option(s) {listed(call.options)}; options known: {listed(known)}")
+    if not refused:
+        return NoImplementationError(
+            f"{op.name}: no installed backend implements it. For the one in plain PyTorch, "
+            f"{availability.install_hint('tilegym-torchref')}"
+        )
+    rows = "".join(f"\n  {one.backend}: {one.reason}" for one in refused)
+    return NoImplementationError(f"{op.name}: no backend can take this call:{rows}")

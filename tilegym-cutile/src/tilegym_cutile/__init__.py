@@ -1,0 +1,1 @@
+"""TileGym's kernels in NVIDIA's cuTile Python: backend `cutile`."""

@@ -1,0 +1,102 @@
+"""Softmax over the last dimension."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import cuda.tile as ct
+import torch
+
+from tilegym import register_impl
+from tilegym_cutile import tiles
+from tilegym_cutile.rows import MOST_COLUMNS, RowConfig, as_rows, next_power_of_2, rows_per_block
+from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LOG2E = math.log2(math.e)
+_LOWEST = torch.finfo(torch.float32).min
+_LANES = 2048
+
+
+@ct.kernel
+def softmax_rows(x: Rows, y: Rows, ROWS: ct.Constant[int], COLUMNS: ct.Constant[int], CHECK: ct.Constant[bool]) -> None:
+    """One block: ROWS whole rows. x: (*outer, N), y: (M, N), N <= COLUMNS."""
+    row = tiles.row_numbers(ct.bid(0), ROWS)
+    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    logits = tiles.load(x, row, column, check=CHECK, padding=-math.inf)
+    weights = _exp(logits - ct.max(logits, axis=1, keepdims=True))
+    scale = 1.0 / ct.sum(weights, axis=1, keepdims=True)
+    tiles.store(y, row, column, weights * scale, check=CHECK)
+
+
+@ct.kernel
+def softmax_chunks(
+    x: Rows, y: Rows, N: int, DEPTH: ct.Constant[int], LANES: ct.Constant[int], CHECK: ct.Constant[bool]
+) -> None:
+    """One block: one row, read twice in chunks of DEPTH * LANES columns. x: (*outer, N), y: (M, N).
+
+    Each lane keeps the maximum and the sum of its own columns, rescaled as the maximum grows, so that lanes meet only
+    once per row. A lane starts from the lowest finite number: from minus infinity, a lane that has seen only padding
+    would compute -inf - -inf = NaN.
+    """
+    row = tiles.row_numbers(ct.bid(0), 1)
+    lane = ct.arange(DEPTH, dtype=ct.int32)[:, None] * LANES + ct.arange(LANES, dtype=ct.int32)[None, :]
+    peak = ct.full((1, LANES), _LOWEST, dtype=ct.float32)
+    total = ct.zeros((1, LANES), dtype=ct.float32)
+    for start in range(0, N, DEPTH * LANES):
+        logits = tiles.load(x, row, start + lane, check=CHECK, padding=-math.inf)
+        higher = ct.maximum(peak, ct.max(logits, axis=0, keepdims=True))
+        total = total * _exp(peak - higher) + ct.sum(_exp(logits - higher), axis=0, keepdims=True)
+        peak = higher
+    highest = ct.max(peak, axis=1, keepdims=True)
+    scale = 1.0 / ct.sum(total * _exp(peak - highest), axis=1, keepdims=True)
+    for start in range(0, N, DEPTH * LANES):
+        logits = tiles.load(x, row, start + lane, check=CHECK, padding=-math.inf)
+        tiles.store(y, row, start + lane, _exp(logits - highest) * scale, check=CHECK)
+
+
+def _exp(x: Any) -> Any:
+    return ct.exp2(x * _LOG2E, flush_to_zero=True)
+
+
+def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) -> RowConfig:
+    """The configuration for m rows of n columns."""
+    columns = next_power_of_2(n)
+    if columns > MOST_COLUMNS or chunked:
+        return RowConfig(chunked=True, rows=1, columns=min(columns, 8192), hints=Hints(num_worker_warps=8))
+    return RowConfig(
+        chunked=False,
+        rows=rows_per_block(m, columns, 4096, target.num_sms),
+        columns=columns,
+        hints=Hints(num_worker_warps=8 if columns >= 16384 else None),
+    )
+
+
+@register_impl("softmax", backend="cutile")
+def softmax(
+    x: Tensor,
+    use_tma: bool = False,  # noqa: ARG001 - a hint of the contract: gathers are faster for data read once
+    *,
+    use_chunked: bool | None = None,
+    use_multi_wave: bool | None = None,  # noqa: ARG001 - a hint of the contract: blocks never walk over rows here
+) -> Tensor:
+    """See `tilegym/specs/softmax.py`."""
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if y.numel() == 0:
+        return y
+    x_rows, y_rows = as_rows(x), as_rows(y)
+    m, n = y_rows.shape
+    config = heuristic(m, n, target_of(x), chunked=use_chunked)
+    check = config.is_ragged(m, n)
+    if config.chunked:
+        lanes = min(_LANES, config.columns)
+        depth = config.columns // lanes
+        launch(softmax_chunks, (m,), (x_rows, y_rows, n, depth, lanes, check), hints=config.hints)
+    else:
+        grid = (-(-m // config.rows),)
+        launch(softmax_rows, grid, (x_rows, y_rows, config.rows, config.columns, check), hints=config.hints)
+    return y

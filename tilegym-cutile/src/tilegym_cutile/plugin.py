@@ -1,0 +1,31 @@
+"""What `tilegym` learns of backend `cutile` without importing torch or cuda.tile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilegym.hookspecs import Backend, ImplPack, hookimpl
+
+if TYPE_CHECKING:
+    import torch
+
+TILEGYM_API = 1
+
+
+def probe(device: torch.device) -> str | None:
+    """Why cuTile kernels cannot run on `device`; None: they can."""
+    from tilegym_cutile import toolchain
+
+    return toolchain.why_unusable(device)
+
+
+@hookimpl
+def tilegym_backends() -> list[Backend]:
+    """The one backend."""
+    return [Backend(name="cutile", aliases=(), priority=100, device_types=("cuda",), probe=probe)]
+
+
+@hookimpl
+def tilegym_impl_packs() -> list[ImplPack]:
+    """Its implementations of TileGym's own ops."""
+    return [ImplPack(backend="cutile", op_pack="tilegym", package="tilegym_cutile.ops")]

@@ -1,0 +1,80 @@
+"""What the host code of the row ops shares: seeing a tensor of any layout as rows, and how rows are shared out.
+
+A row op works on (M, N): M rows, all leading dimensions together, of N columns. `as_rows` makes the view, copying
+nothing: dimensions are merged where strides allow, and those that do not merge stay separate for the kernel to index
+(`tiles.py`). A contiguous tensor becomes (M, N) just so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilegym_cutile.runtime import Hints
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_COLUMNS = 32768
+"""The widest row that fits in one block's registers, in float32, on every architecture."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowConfig:
+    """How a block goes about its rows."""
+
+    chunked: bool
+    """Whether a row is read several times, a chunk at a time, rather than once and whole."""
+    rows: int
+    """Rows per block."""
+    columns: int
+    """Columns a tile spans: a power of two, the whole row or one chunk of it."""
+    hints: Hints | None = None
+
+    def is_ragged(self, m: int, n: int) -> bool:
+        """Whether some tile sticks out of (m, n), so that loads and stores must check bounds."""
+        return n % self.columns != 0 or m % self.rows != 0
+
+
+def as_rows(tensor: Tensor) -> Tensor:
+    """A view (*outer, N) of `tensor` whose leading dimensions are as few as its strides allow, and at least one."""
+    return as_split_rows(tensor, 1)[0]
+
+
+def as_split_rows(tensor: Tensor, columns: int) -> tuple[Tensor, int]:
+    """A view (*outer, *inner) of `tensor` where the last `columns` dimensions make a row, and how many `inner` are.
+
+    Each side has the fewest dimensions that the strides allow, and at least one.
+    """
+    shape, split = tensor.shape, tensor.dim() - columns
+    if tensor.is_contiguous():
+        return tensor.view(math.prod(shape[:split]), math.prod(shape[split:])), 1
+    dims = list(zip(shape, tensor.stride(), strict=True))
+    outer, inner = _merge(dims[:split]), _merge(dims[split:])
+    sizes, strides = zip(*outer, *inner, strict=True)
+    return tensor.as_strided(sizes, strides), len(inner)
+
+
+def _merge(dims: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same addresses, in the same order, in as few (size, stride) pairs as possible."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in dims:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return merged or [(1, 1)]
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least `n`."""
+    return 1 << (n - 1).bit_length()
+
+
+def rows_per_block(m: int, columns: int, elements: int, num_sms: int) -> int:
+    """How many rows make a tile of about `elements`, or fewer where m rows would leave SMs without a block."""
+    wanted = min(elements // columns, next_power_of_2(-(-m // num_sms)))
+    return max(1, wanted)

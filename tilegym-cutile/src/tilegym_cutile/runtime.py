@@ -1,0 +1,211 @@
+"""The one seam between an op's host code and what runs its kernels; nothing else here touches `torch.cuda`.
+
+Host code asks `target_of(tensor)` for the facts its heuristics need and calls `launch(kernel, grid, args)`. Behind both
+stands the executor of the tensors' device:
+
+* CUDA: `ct.launch` on that device and its current stream, whatever the current device is;
+* any device type given to `register_executor`, as `tilegym-cutile-cpu` does for "cpu";
+* inside `recording()`: none. Each launch is kept and nothing runs, so CPU and meta tensors will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+import cuda.tile as ct
+import torch
+
+from tilegym_cutile.signature import signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cuda.tile.compilation import KernelSignature
+    from torch import Tensor
+
+    Grid = tuple[int] | tuple[int, int] | tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What a heuristic may know of the device that will run a kernel."""
+
+    arch: str
+    """As the compiler names it: "sm_90"."""
+    capability: tuple[int, int]
+    num_sms: int
+    shared_memory: int
+    """Bytes that one block may opt in to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hints:
+    """Compiler hints of `ct.kernel`; None leaves the kernel's own, which may be the compiler's choice."""
+
+    num_ctas: int | None = None
+    occupancy: int | None = None
+    num_worker_warps: int | None = None
+
+
+class Executor(Protocol):
+    """Runs kernels on one device."""
+
+    @property
+    def target(self) -> Target:
+        """The device's facts."""
+
+    def launch(self, kernel: ct.kernel, grid: Grid, args: tuple[Any, ...]) -> None:
+        """Run `kernel` once per block of `grid`, in order with the device's other work."""
+
+
+class _CudaExecutor:
+    """The GPU itself."""
+
+    __slots__ = ("_index", "target")
+
+    def __init__(self, device: torch.device) -> None:
+        properties = torch.cuda.get_device_properties(device)
+        self._index = torch.cuda.current_device() if device.index is None else device.index
+        self.target = Target(
+            arch=f"sm_{properties.major}{properties.minor}",
+            capability=(properties.major, properties.minor),
+            num_sms=properties.multi_processor_count,
+            shared_memory=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined] # torch's stubs lack it
+        )
+
+    def launch(self, kernel: ct.kernel, grid: Grid, args: tuple[Any, ...]) -> None:
+        index = self._index
+        if torch.cuda.current_device() == index:
+            # The public torch.cuda.current_stream() builds an object: a microsecond on every call.
+            ct.launch(torch._C._cuda_getCurrentRawStream(index), grid, kernel, args)  # noqa: SLF001
+        else:
+            with torch.cuda.device(index):
+                ct.launch(torch._C._cuda_getCurrentRawStream(index), grid, kernel, args)  # noqa: SLF001
+
+
+_factories: dict[str, Callable[[torch.device], Executor]] = {"cuda": _CudaExecutor}
+_executors: dict[torch.device, Executor] = {}
+
+
+def register_executor(device_type: str, factory: Callable[[torch.device], Executor]) -> None:
+    """From now on, `factory(device)` makes what runs kernels on each device of this type."""
+    _factories[device_type] = factory
+    for device in [device for device in _executors if device.type == device_type]:
+        del _executors[device]
+
+
+def _executor_of(device: torch.device) -> Executor:
+    executor = _executors.get(device)
+    if executor is None:
+        factory = _factories.get(device.type)
+        if factory is None:
+            raise RuntimeError(_no_executor(device))
+        executor = _executors[device] = factory(device)
+    return executor
+
+
+def _no_executor(device: torch.device) -> str:
+    if device.type == "cpu":
+        return (
+            "cuTile kernels do not run on CPU tensors as they are: expected tensors on a CUDA device, got one on cpu. "
+            "Move the inputs to a GPU, or install tilegym-cutile-cpu and use backend='cutile-cpu'."
+        )
+    return (
+        f"cuTile kernels do not run on device type {device.type!r}: expected one of {sorted(_factories)}. "
+        "Move the inputs to a CUDA device."
+    )
+
+
+def target_of(tensor: Tensor) -> Target:
+    """The facts of the device that will run kernels on `tensor`."""
+    recorder = _recorder.get()
+    return _executor_of(tensor.device).target if recorder is None else recorder.target
+
+
+def launch(kernel: ct.kernel, grid: Grid, args: tuple[Any, ...], *, hints: Hints | None = None) -> None:
+    """Run `kernel` over `grid` on the device of the first tensor in `args`, on that device's current stream."""
+    if hints is not None:
+        kernel = _with_hints(kernel, hints)
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.launches.append(Launch(kernel=kernel, grid=grid, args=args))
+        return
+    _executor_of(_first_tensor(args).device).launch(kernel, grid, args)
+
+
+_hinted: dict[tuple[ct.kernel, Hints], ct.kernel] = {}
+
+
+def _with_hints(kernel: ct.kernel, hints: Hints) -> ct.kernel:
+    """`kernel` with `hints`: one object per pair, since each has a compile cache of its own."""
+    hinted = _hinted.get((kernel, hints))
+    if hinted is None:
+        given = {f.name: value for f in fields(hints) if (value := getattr(hints, f.name)) is not None}
+        hinted = _hinted.setdefault((kernel, hints), kernel.replace_hints(**given))  # type: ignore[no-untyped-call] # cuda-tile is untyped
+    return hinted
+
+
+def _first_tensor(args: Sequence[Any]) -> Tensor:
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            return arg
+        if isinstance(arg, (list, tuple)) and arg:
+            return _first_tensor(arg)
+    msg = f"launch() takes its device from the first tensor among the kernel's arguments: there is none in {args!r}"
+    raise TypeError(msg)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launch:
+    """A launch that `recording()` kept."""
+
+    kernel: ct.kernel
+    """With its hints."""
+    grid: Grid
+    args: tuple[Any, ...]
+
+    @property
+    def signature(self) -> KernelSignature:
+        """What the kernel would be compiled for."""
+        return signature_of(self.kernel, self.args)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Recorder:
+    target: Target
+    launches: list[Launch]
+
+
+_recorder: contextvars.ContextVar[_Recorder | None] = contextvars.ContextVar("tilegym_cutile_recorder", default=None)
+
+_KIB = 1024
+ARCHITECTURES = {
+    target.arch: target
+    for target in (
+        Target(arch="sm_80", capability=(8, 0), num_sms=108, shared_memory=163 * _KIB),  # A100
+        Target(arch="sm_90", capability=(9, 0), num_sms=132, shared_memory=227 * _KIB),  # H100, H200
+        Target(arch="sm_100", capability=(10, 0), num_sms=148, shared_memory=227 * _KIB),  # B200
+        Target(arch="sm_120", capability=(12, 0), num_sms=188, shared_memory=99 * _KIB),  # RTX PRO 6000
+    )
+}
+"""The make-believe devices of `recording()`, by architecture."""
+
+
+@contextlib.contextmanager
+def recording(*, arch: str = "sm_90") -> Iterator[list[Launch]]:
+    """Keep every launch made in this context, as if on a device of `arch`, and run none of them.
+
+    Outputs stay uninitialised. Works with tensors of any device, CPU and meta included.
+    """
+    if arch not in ARCHITECTURES:
+        msg = f"recording() knows no architecture {arch!r}: expected one of {sorted(ARCHITECTURES)}"
+        raise ValueError(msg)
+    launches: list[Launch] = []
+    token = _recorder.set(_Recorder(target=ARCHITECTURES[arch], launches=launches))
+    try:
+        yield launches
+    finally:
+        _recorder.reset(token)

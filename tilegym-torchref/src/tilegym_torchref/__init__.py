@@ -1,0 +1,1 @@
+"""TileGym's ops in plain PyTorch."""

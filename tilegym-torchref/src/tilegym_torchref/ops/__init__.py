@@ -1,0 +1,1 @@
+"""Implementations, one file per op; found by file name."""
