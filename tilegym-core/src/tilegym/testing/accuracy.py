@@ -1,0 +1,123 @@
+"""The error bound of every op and backend, in one place; no contract or test overrides it.
+
+With o the output, r the contract's float64 reference on the same, already rounded inputs, n the number of terms added up
+for an element, A the op on absolute values, u(t) the unit roundoff of dtype t and t(t) its smallest number:
+
+    norm:     |o - r|_2 <= tolerance(out) |r|_2 + t(out) sqrt(numel)
+    element:  |o - r|   <= 2 u(out) |r| + C u(float32) sqrt(n) A + t(out)
+
+The terms in t(out) are the rounding of results that underflow. C was fixed once, from PyTorch's own ops (`C` below).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
+
+    from tilegym.contract import Contract
+
+C: Final = 2.0
+"""With 1, torch 2.13's own ops use at most 0.65 of the bound on our samples; 2 leaves room for a GPU's exp2 (2 ulp)."""
+
+_NORM_TOLERANCE: Final = {torch.float16: 2e-3, torch.bfloat16: 8e-3}
+_NORM_TOLERANCE_FLOAT32: Final = 1e-6  # times sqrt(n)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accuracy:
+    """How far a result is from the reference, beside how far it may be."""
+
+    norm_error: float
+    """|o - r| / |r| in the 2-norm, over finite elements."""
+    norm_bound: float
+    element_ratio: float
+    """The largest of |o - r| / its bound over all elements; inf where a NaN or infinity is not where it should be."""
+    worst_index: tuple[int, ...]
+    """Where that is."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether both bounds hold."""
+        return self.norm_error <= self.norm_bound and self.element_ratio <= 1
+
+    def __str__(self) -> str:
+        """Both errors beside their bounds."""
+        return (
+            f"norm error {self.norm_error:.3g} (bound {self.norm_bound:.3g}), worst element at {self.worst_index}: "
+            f"{self.element_ratio:.3g} of its bound"
+        )
+
+
+def _double(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().double() if value.is_floating_point() else value.detach()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_double(item) for item in value)
+    return value
+
+
+def measure(contract: Contract, arguments: dict[str, Any], actual: Tensor) -> Accuracy:
+    """The accuracy of an op's result, against the contract's float64 reference.
+
+    Args:
+        contract: the op's.
+        arguments: the call's, by name.
+        actual: what the backend returned.
+    """
+    semantic = {name: value for name, value in arguments.items() if name not in contract.hints}
+    canonical = [_double(value) for value in contract.canonical(**semantic)]
+    expected = contract.reference(*canonical)
+    if actual.shape != expected.shape:
+        raise AssertionError(f"expected shape {tuple(expected.shape)}, got {tuple(actual.shape)}")
+    scale = contract.magnitude(*canonical)
+    return compare(actual, expected, scale, max(1, contract.reduction(*canonical)))
+
+
+def compare(actual: Tensor, expected: Tensor, scale: Tensor, terms: int) -> Accuracy:
+    """The accuracy of `actual` beside `expected` (float64); `scale`: A; `terms`: n."""
+    root = math.sqrt(terms)
+    norm_bound = _NORM_TOLERANCE.get(actual.dtype, _NORM_TOLERANCE_FLOAT32 * root)
+    if actual.numel() == 0:
+        return Accuracy(norm_error=0.0, norm_bound=norm_bound, element_ratio=0.0, worst_index=())
+    unit, tiny = _unit_roundoff(actual.dtype), torch.finfo(actual.dtype).smallest_normal * 2 * _unit_roundoff(actual.dtype)
+    got, scale = actual.detach().double(), scale.broadcast_to(expected.shape)
+    error = (got - expected).abs()
+    bound = 2 * unit * expected.abs() + C * _unit_roundoff(torch.float32) * root * scale + tiny
+    ratio = error / bound
+    finite = expected.abs() <= torch.finfo(actual.dtype).max
+    same = (got == expected.to(actual.dtype).double()) | (got.isnan() & expected.isnan())
+    ratio = torch.where(finite, ratio.nan_to_num(nan=math.inf), torch.where(same, 0.0, math.inf))
+    norm = expected[finite].norm().item()
+    allowed_below = tiny * math.sqrt(actual.numel())
+    excess = max(0.0, torch.where(finite, error, 0.0).norm().item() - allowed_below)
+    worst = int(ratio.argmax())
+    return Accuracy(
+        norm_error=excess / norm if norm else excess,
+        norm_bound=norm_bound,
+        element_ratio=float(ratio.flatten()[worst]),
+        worst_index=tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), ratio.shape)),
+    )
+
+
+def _unit_roundoff(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps / 2
+
+
+def assert_accurate(contract: Contract, arguments: dict[str, Any], actual: Any) -> None:
+    """Raise AssertionError, with the errors beside their bounds, unless a result is accurate."""
+    for result in _tensors_of(actual):
+        accuracy = measure(contract, arguments, result)
+        if not accuracy.ok:
+            raise AssertionError(str(accuracy))
+
+
+def _tensors_of(result: Any) -> Iterable[Tensor]:
+    return [value for value in (result if isinstance(result, (tuple, list)) else (result,)) if torch.is_tensor(value)]

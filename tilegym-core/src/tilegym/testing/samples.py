@@ -1,0 +1,75 @@
+"""Makes real arguments of a contract's samples: the same values on every device and backend."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilegym.contract import Sample, TensorSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def materialize(
+    sample: Sample, *, dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+) -> dict[str, Any]:
+    """The sample's arguments by name, with its tensors made.
+
+    Args:
+        sample: from `contract.samples()`.
+        dtype: that of every tensor whose spec names none.
+        device: where the tensors are put; the values do not depend on it.
+        seed: of the values; the argument's name is mixed in.
+    """
+    return {
+        name: _make(value, dtype, torch.device(device), seed + zlib.crc32(name.encode()))
+        if isinstance(value, TensorSpec)
+        else value
+        for name, value in sample.args.items()
+    }
+
+
+def _make(spec: TensorSpec, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    values = _fill(spec, generator).to(spec.dtype or dtype)
+    return _laid_out(values.to(device), spec.layout)
+
+
+def _fill(spec: TensorSpec, generator: torch.Generator) -> Tensor:
+    if spec.fill == "positive":
+        return torch.rand(spec.shape, generator=generator) + 0.5
+    values = torch.randn(spec.shape, generator=generator)
+    if spec.fill == "large":
+        return values * 100
+    if spec.fill == "special":
+        rows = values.reshape(-1, values.shape[-1])
+        for row, special in enumerate((-torch.inf, torch.nan, torch.inf)):
+            rows[row, rows.shape[1] // 2] = special
+        rows[3] = -torch.inf
+    return values
+
+
+def _laid_out(values: Tensor, layout: str) -> Tensor:
+    """The same values in another memory layout."""
+    if layout == "contiguous":
+        return values
+    shape = values.shape
+    if layout == "transposed":
+        return values.transpose(-1, -2).contiguous().transpose(-1, -2) if values.dim() > 1 else values
+    if layout == "expanded":
+        return values[:1].expand(shape)
+    if layout == "strided":
+        wide = torch.full((*shape[:-1], 2 * shape[-1]), torch.nan, dtype=values.dtype, device=values.device)
+        view = wide[..., ::2]
+    else:  # sliced: at an odd offset of a wider buffer, so that no row is aligned
+        wide = torch.full((*shape[:-1], shape[-1] + 3), torch.nan, dtype=values.dtype, device=values.device)
+        view = wide[..., 1 : 1 + shape[-1]]
+    return view.copy_(values)
+
+
+def poison(tensor: Tensor) -> Tensor:
+    """Fill a tensor with NaN (integers: the least value), so that what is not written shows."""
+    return tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).min)
