@@ -10,7 +10,7 @@ import importlib
 import inspect
 import pkgutil
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tilegym.config import canonical_name
@@ -191,7 +191,7 @@ def implementation(op: str, backend: str) -> Implementation:
     found = _file_implementations.get((module, op))
     if found is None:
         raise RegistrationError(f"{module} registers nothing for op {op!r}: decorate a function with @register_impl")
-    return found
+    return replace(found, backend=backend)  # a package may serve several backends
 
 
 def backends() -> dict[str, Backend]:

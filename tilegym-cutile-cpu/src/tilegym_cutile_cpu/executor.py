@@ -1,0 +1,171 @@
+"""Launches: `launch`, `emulate`, and the record of what ran."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import cuda.tile as ct
+import torch
+
+from tilegym_cutile_cpu.config import sanitize_by_default
+from tilegym_cutile_cpu.errors import LaunchError
+from tilegym_cutile_cpu.interpreter import bind, program, run
+from tilegym_cutile_cpu.memory import Memory
+from tilegym_cutile_cpu.poison import PoisonedAllocations
+from tilegym_cutile_cpu.sanitizer import SanitizedMemory
+from tilegym_cutile_cpu.signature import signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecord:
+    """One kernel that ran.
+
+    kernel_name: the name of its Python function.
+    grid: blocks along x, y and z.
+    seconds: how long it took, compilation included.
+    """
+
+    kernel_name: str
+    grid: tuple[int, int, int]
+    seconds: float
+
+
+_emulating: ContextVar[Emulation | None] = ContextVar("tilegym_cutile_cpu_emulating", default=None)
+_recording: ContextVar[tuple[list[LaunchRecord], ...]] = ContextVar("tilegym_cutile_cpu_recording", default=())
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What `emulate` was asked for."""
+
+    sanitize: bool
+
+
+def launch(grid: Sequence[int], kernel: ct.kernel, args: Sequence[Any], *, sanitize: bool | None = None) -> None:
+    """Run a `@ct.kernel` on CPU tensors, block after block, and return when it is done.
+
+    grid: one to three numbers of blocks.
+    args: the kernel's arguments, as `ct.launch` takes them; tensors of any strides.
+    sanitize: watch every memory access, and raise a `SanitizerError` at the first one that is wrong on a GPU even
+        though it may go unnoticed there. None: as TILEGYM_CUTILE_CPU_SANITIZE says, which is off unless set.
+    """
+    if not isinstance(kernel, ct.kernel):
+        raise LaunchError(f"expected a function decorated with @ct.kernel, got {type(kernel).__name__}")
+    name = kernel._annotated_function.pyfunc.__name__
+    dims = _grid(grid, name)
+    args = tuple(args)
+    for tensor in _tensors(args):
+        _check_tensor(tensor, name)
+    started = time.perf_counter()
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        _run(dims, kernel, args, sanitize_by_default() if sanitize is None else sanitize)
+    record = LaunchRecord(kernel_name=name, grid=dims, seconds=time.perf_counter() - started)
+    for records in _recording.get():
+        records.append(record)
+
+
+def _run(grid: tuple[int, int, int], kernel: ct.kernel, args: tuple[Any, ...], sanitize: bool) -> None:
+    try:
+        sig = signature(kernel, args)
+    except TypeError as error:
+        raise LaunchError(f"kernel '{kernel._annotated_function.pyfunc.__name__}': {error}") from error
+    memory = SanitizedMemory() if sanitize else Memory()
+    code = program(kernel, sig)
+    arguments = bind(list(kernel._annotated_function.pysig.parameters), args, sig, memory)
+    for _ in run(code, grid, arguments, memory):
+        pass
+
+
+def _grid(grid: Sequence[int], name: str) -> tuple[int, int, int]:
+    try:
+        dims = tuple(int(n) for n in grid)
+    except TypeError:
+        dims = ()
+    if not 1 <= len(dims) <= 3 or min(dims) < 0:
+        raise LaunchError(f"kernel '{name}': the grid must be one to three numbers of blocks, got {grid!r}")
+    x, y, z = (*dims, 1, 1)[:3]
+    return x, y, z
+
+
+def _tensors(args: Sequence[Any]) -> Iterator[torch.Tensor]:
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            yield arg
+        elif isinstance(arg, (tuple, list)):
+            yield from _tensors(arg)
+
+
+def _check_tensor(tensor: torch.Tensor, name: str) -> None:
+    if tensor.device.type != "cpu":
+        raise LaunchError(f"kernel '{name}': expected CPU tensors, got one on {tensor.device}")
+    if tensor.layout is not torch.strided:
+        raise LaunchError(f"kernel '{name}': expected strided tensors, got layout {tensor.layout}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise LaunchError(f"kernel '{name}': got a lazily negated or conjugated tensor; call .resolve_neg() first")
+
+
+@contextmanager
+def record_launches() -> Iterator[list[LaunchRecord]]:
+    """Collect a record of every launch that ends inside the `with` block, in this context (thread or task)."""
+    records: list[LaunchRecord] = []
+    token = _recording.set((*_recording.get(), records))
+    try:
+        yield records
+    finally:
+        _recording.reset(token)
+
+
+@contextmanager
+def emulate(sanitize: bool | None = None) -> Iterator[None]:
+    """Inside the `with` block, `ct.launch` on CPU tensors runs here. Launches on CUDA tensors go on to the GPU.
+
+    Holds for this context (thread or task) alone. A name bound earlier by `from cuda.tile import launch` is not seen:
+    call it as `ct.launch`. With `sanitize`, launches are watched as `launch` says, and what `torch.empty` returns is
+    poisoned, so that an output element that no kernel wrote is seen.
+    """
+    sanitized = sanitize_by_default() if sanitize is None else sanitize
+    token = _emulating.set(Emulation(sanitized))
+    _patch.acquire()
+    try:
+        with PoisonedAllocations() if sanitized else nullcontext():
+            yield
+    finally:
+        _patch.release()
+        _emulating.reset(token)
+
+
+class _LaunchPatch:
+    """Replaces `ct.launch` while at least one `emulate` is active in any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._original = ct.launch
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._original, ct.launch = ct.launch, self._launch
+            self._users += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                ct.launch = self._original
+
+    def _launch(self, stream: Any, grid: Sequence[int], kernel: ct.kernel, args: Sequence[Any], /, **options: Any) -> None:
+        emulation = _emulating.get()
+        if emulation is None or any(tensor.is_cuda for tensor in _tensors(args)):
+            self._original(stream, grid, kernel, args, **options)
+        else:
+            launch(grid, kernel, args, sanitize=emulation.sanitize)
+
+
+_patch = _LaunchPatch()

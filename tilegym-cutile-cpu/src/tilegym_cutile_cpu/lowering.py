@@ -1,0 +1,268 @@
+"""From the compiler's final IR to a program that runs: one Python closure for each operation.
+
+A kernel is lowered once for each signature. Variables become numbered slots of a list, constants are computed there and
+then, and each operation becomes a *step*: a function of a frame that reads slots, computes, and writes slots. What an
+operation does is said by its handler, in `tilegym_cutile_cpu.handlers`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from cuda.tile._exception import Loc
+from cuda.tile._ir.ir import Block, Operation, Var
+from cuda.tile._ir.type import TokenTy
+
+from tilegym_cutile_cpu.errors import BlockId, EmulationError, KernelError, Site, UnsupportedOperationError
+from tilegym_cutile_cpu.memory import Memory
+
+
+class JumpKind(enum.Enum):
+    """How control leaves a region: past its end, to the next or out of the loop, or out of the kernel."""
+
+    END = enum.auto()
+    CONTINUE = enum.auto()
+    BREAK = enum.auto()
+    RETURN = enum.auto()
+
+
+@dataclass(slots=True)
+class Jump:
+    kind: JumpKind
+    values: Sequence[Any]
+
+
+@dataclass(slots=True)
+class Frame:
+    """One block at work: its variables, its place in the grid, and the memory it shares with the others."""
+
+    values: list[Any]
+    block: BlockId
+    grid: tuple[int, int, int]
+    memory: Memory
+
+
+Step = Callable[[Frame], "Jump | None"]
+Kernel = Callable[..., Any]
+PureHandler = Callable[[Any], Kernel]
+EffectHandler = Callable[[Any, "Lowering"], Kernel]
+ControlHandler = Callable[[Any, "Lowering"], Step]
+
+PURE: dict[type[Operation], PureHandler] = {}
+EFFECT: dict[type[Operation], EffectHandler] = {}
+CONTROL: dict[type[Operation], ControlHandler] = {}
+ERASED: set[type[Operation]] = set()
+
+# Tokens order memory operations; here they run in program order anyway.
+_TOKEN_OPERANDS = ("token", "tokens")
+
+
+def pure(*operations: type[Operation]) -> Callable[[PureHandler], PureHandler]:
+    """Register `handler(op)`, which returns a function of the operands' values that depends on nothing else."""
+
+    def register(handler: PureHandler) -> PureHandler:
+        PURE.update(dict.fromkeys(operations, handler))
+        return handler
+
+    return register
+
+
+def effect(*operations: type[Operation]) -> Callable[[EffectHandler], EffectHandler]:
+    """Register `handler(op, lowering)`, which returns a function of the frame and the operands' values."""
+
+    def register(handler: EffectHandler) -> EffectHandler:
+        EFFECT.update(dict.fromkeys(operations, handler))
+        return handler
+
+    return register
+
+
+def control(*operations: type[Operation]) -> Callable[[ControlHandler], ControlHandler]:
+    """Register `handler(op, lowering)`, which returns a step."""
+
+    def register(handler: ControlHandler) -> ControlHandler:
+        CONTROL.update(dict.fromkeys(operations, handler))
+        return handler
+
+    return register
+
+
+@dataclass(slots=True)
+class Region:
+    """A lowered block of operations."""
+
+    steps: list[tuple[Step, Operation]]
+    kernel_name: str
+
+    def __call__(self, frame: Frame) -> Jump | None:
+        operation = None
+        try:
+            for step, operation in self.steps:
+                jump = step(frame)
+                if jump is not None:
+                    return jump
+        except EmulationError:
+            raise
+        except Exception as error:
+            assert operation is not None
+            site = Site.of(self.kernel_name, operation.loc, frame.block)
+            raise KernelError(site, f"{operation.op} failed: {type(error).__name__}: {error}") from error
+        return None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A lowered kernel.
+
+    parameters: the slots of the flattened arguments.
+    initial: the slots as every block finds them, constants filled in.
+    prologue: the steps whose results are the same in every block; they run once for each launch.
+    body: the steps of a block.
+    """
+
+    kernel_name: str
+    parameters: tuple[int, ...]
+    initial: list[Any]
+    prologue: Region
+    body: Region
+
+
+def lower(kernel_name: str, block: Block) -> Program:
+    """Lower the final IR of a kernel."""
+    lowering = Lowering(kernel_name)
+    parameters = tuple(lowering.slot(var) for var in block.params)
+    body = lowering.region(block)
+    prologue, rest = _split_uniform(body, {*parameters, *lowering.constant_slots}, lowering)
+    return Program(kernel_name, parameters, lowering.initial_values(), prologue, rest)
+
+
+def _split_uniform(body: Region, uniform: set[int], lowering: Lowering) -> tuple[Region, Region]:
+    """Part the top level of a kernel into what no block index reaches, and the rest."""
+    once, rest = [], []
+    for step, operation in body.steps:
+        inputs = {lowering.slot(var) for var in operation.all_inputs()}
+        if type(operation) in PURE and inputs <= uniform:
+            uniform.update(lowering.slot(var) for var in operation.result_vars)
+            once.append((step, operation))
+        else:
+            rest.append((step, operation))
+    return Region(once, body.kernel_name), Region(rest, body.kernel_name)
+
+
+class Lowering:
+    """What handlers may ask while a kernel is being lowered."""
+
+    def __init__(self, kernel_name: str) -> None:
+        self.kernel_name = kernel_name
+        self.constant_slots: set[int] = set()
+        self._slots: dict[str, int] = {}
+        self._constants: dict[int, Any] = {}
+
+    def slot(self, var: Var) -> int:
+        return self._slots.setdefault(var.name, len(self._slots))
+
+    def slots(self, variables: Sequence[Var]) -> list[int]:
+        return [self.slot(var) for var in variables]
+
+    def site(self, loc: Loc) -> Site:
+        return Site.of(self.kernel_name, loc)
+
+    def set_constant(self, var: Var, value: Any) -> None:
+        self._constants[self.slot(var)] = value
+        self.constant_slots.add(self.slot(var))
+
+    def initial_values(self) -> list[Any]:
+        return [self._constants.get(slot) for slot in range(len(self._slots))]
+
+    def region(self, block: Block) -> Region:
+        lowered = [(step, op) for op in block.operations if (step := self._step(op)) is not None]
+        return Region(lowered, self.kernel_name)
+
+    def _step(self, op: Operation) -> Step | None:
+        kind = type(op)
+        if kind in ERASED:
+            return None
+        if kind in CONTROL:
+            return CONTROL[kind](op, self)
+        if kind in PURE:
+            return self._pure_step(op, PURE[kind](op))
+        if kind in EFFECT:
+            return self._effect_step(op, EFFECT[kind](op, self))
+        raise UnsupportedOperationError(f"{self.site(op.loc)}: operation '{op.op}' cannot run on the CPU")
+
+    def _operands(self, op: Operation) -> list[int | list[int] | None]:
+        """The slots of the operands in the order of the operation's fields: a list for a tuple, None for an absent one."""
+        found: list[int | list[int] | None] = []
+        for name in op._operand_names:
+            if name in _TOKEN_OPERANDS:
+                continue
+            value = getattr(op, name)
+            found.append(self.slots(value) if isinstance(value, tuple) else None if value is None else self.slot(value))
+        return found
+
+    def _pure_step(self, op: Operation, function: Kernel) -> Step | None:
+        operands = self._operands(op)
+        flat = [slot for slot in operands if isinstance(slot, int)]
+        if len(flat) == len(operands) and all(slot in self.constant_slots for slot in flat):
+            self._fold(op, function(*(self._constants[slot] for slot in flat)))
+            return None
+        fetch, results = _fetcher(operands), self._results(op)
+        if len(results) != 1:
+            return _many_results(lambda frame: function(*fetch(frame.values)), results)
+        (result,) = results
+        if len(flat) == len(operands) == 1:
+            (only,) = flat
+
+            def run_unary(frame: Frame) -> None:
+                frame.values[result] = function(frame.values[only])
+
+            return run_unary
+
+        def run(frame: Frame) -> None:
+            frame.values[result] = function(*fetch(frame.values))
+
+        return run
+
+    def _effect_step(self, op: Operation, function: Kernel) -> Step:
+        fetch, results = _fetcher(self._operands(op)), self._results(op)
+        if len(results) != 1:
+            return _many_results(lambda frame: function(frame, *fetch(frame.values)), results)
+        (result,) = results
+
+        def run(frame: Frame) -> None:
+            frame.values[result] = function(frame, *fetch(frame.values))
+
+        return run
+
+    def _fold(self, op: Operation, result: Any) -> None:
+        for var, value in zip(op.result_vars, (result,) if len(op.result_vars) == 1 else result, strict=True):
+            self.set_constant(var, value)
+
+    def _results(self, op: Operation) -> list[int]:
+        """The slots of the results that carry a value: all but the tokens."""
+        return [self.slot(var) for var in op.result_vars if not isinstance(var.try_get_type(), TokenTy)]
+
+
+def _many_results(compute: Callable[[Frame], Sequence[Any] | None], results: list[int]) -> Step:
+    def run(frame: Frame) -> None:
+        for slot, value in zip(results, compute(frame) or (), strict=True):
+            frame.values[slot] = value
+
+    return run
+
+
+def _fetcher(operands: list[int | list[int] | None]) -> Callable[[list[Any]], Sequence[Any]]:
+    if len(operands) > 1 and all(isinstance(slot, int) for slot in operands):
+        return itemgetter(*operands)
+
+    def fetch(values: list[Any]) -> Sequence[Any]:
+        return [
+            None if slot is None else [values[s] for s in slot] if isinstance(slot, list) else values[slot]
+            for slot in operands
+        ]
+
+    return fetch
