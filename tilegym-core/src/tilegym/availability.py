@@ -82,10 +82,10 @@ def probe(backend: Backend, device: torch.device) -> str | None:
 
 
 def why_unusable(backend: Backend, device: torch.device | None = None) -> str | None:
-    """Why a backend cannot take tensors of a device (None: of any); None if it can."""
+    """Why a backend cannot take tensors of a device (None, or meta, which has no memory: of any); None if it can."""
     import torch
 
-    if device is None:
+    if device is None or device.type == "meta":
         devices = [torch.device(kind) for kind in backend.device_types] or [torch.device("cpu")]
         reasons = [probe(backend, one) for one in devices]
         return None if None in reasons else reasons[0]

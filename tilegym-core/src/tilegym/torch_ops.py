@@ -68,11 +68,11 @@ def _define(op: Op, contract: Contract) -> Callable[..., Any]:
 
     def run(*canonical: Any, backend: str) -> Any:
         chosen = registry.implementation(op.name, backend)
-        positional, named = op.arguments(chosen, _with_out(op, canonical))
+        positional, named = op.arguments(chosen, _complete(op, canonical))
         return chosen.function(*positional, **named)
 
     def fake(*canonical: Any, backend: str) -> Any:  # noqa: ARG001 - a fake is the same for all backends
-        return contract.fake(*_with_out(op, canonical))
+        return contract.fake(*_complete(op, canonical))
 
     _library.define(name + schema(contract))
     _library.impl(name, run, "CompositeExplicitAutograd")
@@ -81,13 +81,12 @@ def _define(op: Op, contract: Contract) -> Callable[..., Any]:
     return overload
 
 
-def _with_out(op: Op, canonical: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Canonical arguments with `out=None` put back in its place."""
-    names = [*op.canonical_parameters]
-    if _OUT not in names:
-        return canonical
-    at = names.index(_OUT)
-    return (*canonical[:at], None, *canonical[at:])
+def _complete(op: Op, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """All canonical arguments: with `out=None` in its place, and the defaults that PyTorch leaves out at the end."""
+    values = iter(given)
+    return tuple(
+        None if name == _OUT else next(values, default) for name, default in op.canonical_parameters.items()
+    )
 
 
 def schema(contract: Contract) -> str:
