@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilegym_cutile.runtime import Hints
-
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tilegym_cutile.runtime import Hints
 
 MOST_COLUMNS = 32768
 """The widest row that fits in one block's registers, in float32, on every architecture."""
@@ -32,9 +32,9 @@ class RowConfig:
     """Columns a tile spans: a power of two, the whole row or one chunk of it."""
     hints: Hints | None = None
 
-    def is_ragged(self, m: int, n: int) -> bool:
-        """Whether some tile sticks out of (m, n), so that loads and stores must check bounds."""
-        return n % self.columns != 0 or m % self.rows != 0
+    def ragged(self, m: int, n: int) -> tuple[bool, bool]:
+        """Whether the last tile sticks out of m rows, and of n columns, so that loads and stores need a mask."""
+        return m % self.rows != 0, n % self.columns != 0
 
 
 def as_rows(tensor: Tensor) -> Tensor:

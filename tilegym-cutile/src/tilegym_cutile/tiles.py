@@ -6,6 +6,7 @@ dimensions, a row's or a column's number is taken apart to index them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cuda.tile as ct
@@ -13,29 +14,48 @@ import cuda.tile as ct
 Rows = ct.IndexedWithInt64[ct.Array]
 """Annotation of array parameters: shapes and strides beyond 2^31, at no cost, as offsets are 64 bits wide anyhow."""
 
-
-def row_numbers(tile: Any, count: int) -> Any:
-    """The rows of the tile-th tile of `count` rows: (count, 1), int64 since there may be more than 2^31."""
-    return ct.astype(tile, ct.int64) * count + ct.arange(count, dtype=ct.int64)[:, None]
+_LOG2E = math.log2(math.e)
 
 
-def tile_numbers(block: Any, column_tiles: Any, rows: int, columns: int) -> Any:
-    """The rows (rows, 1) and columns (1, columns) of a block's tile, tiles being counted along columns first."""
-    row = row_numbers(block // column_tiles, rows)
-    column = row_numbers(block % column_tiles, columns)
-    return row, column.reshape((1, columns))
+def row_numbers(tile: Any, rows: int) -> Any:
+    """The rows of the tile-th tile of `rows`: (rows, 1), int64 since there may be more than 2^31."""
+    return (ct.astype(tile, ct.int64) * rows + ct.arange(rows, dtype=ct.int64))[:, None]
 
 
-def load(array: Any, row: Any, column: Any, *, check: bool, padding: float = 0.0, inner: int = 1) -> Any:
-    """The elements at (row, column), in float32; `padding` past an end, which only `check` allows."""
+def inside(number: Any, end: Any, ragged: bool) -> Any:
+    """Which of the numbers are below `end`; None, all of them, unless the last tile is ragged."""
+    return number < end if ragged else None
+
+
+def both(mask: Any, other: Any) -> Any:
+    """Where both masks hold, None being a mask that holds everywhere."""
+    if mask is None:
+        return other
+    if other is None:
+        return mask
+    return mask & other
+
+
+def load(array: Any, row: Any, column: Any, mask: Any, *, padding: float = 0.0, inner: int = 1) -> Any:
+    """The elements at (row, column), in float32; `padding` where they are masked out."""
     index = _index(array, row, column, inner)
-    return ct.astype(ct.gather(array, index, padding_value=padding, check_bounds=check), ct.float32)
+    return ct.astype(ct.gather(array, index, mask=mask, padding_value=padding, check_bounds=False), ct.float32)
 
 
-def store(array: Any, row: Any, column: Any, value: Any, *, check: bool, inner: int = 1) -> None:
-    """Write `value`, rounded to the array's dtype, at (row, column); nothing past an end, which only `check` allows."""
+def store(array: Any, row: Any, column: Any, value: Any, mask: Any, *, inner: int = 1) -> None:
+    """Write `value`, rounded to the array's dtype, to (row, column); nothing where they are masked out."""
     index = _index(array, row, column, inner)
-    ct.scatter(array, index, ct.astype(value, array.dtype), check_bounds=check)
+    ct.scatter(array, index, ct.astype(value, array.dtype), mask=mask, check_bounds=False)
+
+
+def exp(x: Any) -> Any:
+    """Powers of e, to within a few units in the last place; results below 2^-126 are 0."""
+    return ct.exp2(x * _LOG2E, flush_to_zero=True)
+
+
+def divide(x: Any, y: Any) -> Any:
+    """The quotient to within 2 units in the last place, and 0 for y beyond 2^126, at a tenth of an exact one's cost."""
+    return ct.truediv(x, y, rounding_mode=ct.RoundingMode.APPROX, flush_to_zero=True)
 
 
 def _index(array: Any, row: Any, column: Any, inner: int) -> Any:
@@ -44,7 +64,7 @@ def _index(array: Any, row: Any, column: Any, inner: int) -> Any:
 
 
 def _unravel(number: Any, shape: Any) -> Any:
-    """The row-major index of a number in `shape`; past the end, it is past the end of dimension 0."""
+    """The row-major index of a number in `shape`."""
     index: Any = ()
     for d in ct.static_iter(range(len(shape) - 1, 0, -1)):
         index = (number % shape[d], *index)

@@ -6,10 +6,12 @@ in turn loads `libnvvm` and runs `ptxas`. Each check answers with one sentence f
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import re
 import subprocess
+import sys
 import warnings
 from dataclasses import dataclass
 from importlib import metadata
@@ -53,6 +55,14 @@ def why_no_cuda_tile() -> str | None:
     return None
 
 
+def _driver_version() -> tuple[int, int]:
+    """The CUDA version that the driver supports, from the driver's own library."""
+    version = ctypes.c_int()
+    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    library.cuDriverGetVersion(ctypes.byref(version))
+    return _decoded(version.value)
+
+
 def why_no_device(device: torch.device) -> str | None:
     """Whether torch, the driver and the GPU are fit for cuTile."""
     if torch.version.cuda is None:
@@ -61,7 +71,7 @@ def why_no_device(device: torch.device) -> str | None:
         return (
             "torch sees no NVIDIA GPU: run nvidia-smi to see whether the driver works, and check CUDA_VISIBLE_DEVICES."
         )
-    driver = _decoded(torch._C._cuda_getDriverVersion())  # type: ignore[attr-defined] # noqa: SLF001 - no public name
+    driver = _driver_version()
     if driver < _DRIVER:
         return (
             f"the NVIDIA driver is for CUDA {_dotted(driver)}, but cuTile needs one for CUDA {_dotted(_DRIVER)}: "

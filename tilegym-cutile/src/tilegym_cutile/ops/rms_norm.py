@@ -32,21 +32,24 @@ def rms_norm_rows(
     INNER: ct.Constant[int],
     ROWS: ct.Constant[int],
     COLUMNS: ct.Constant[int],
-    CHECK: ct.Constant[bool],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
 ) -> None:
     """One block: ROWS whole rows, N <= COLUMNS.
 
     x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), rstd: (M, 1). Those that may be
     absent come in tuples.
     """
-    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
     row = tiles.row_numbers(ct.bid(0), ROWS)
-    values = tiles.load(x, row, column, check=CHECK, inner=INNER)
+    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    row_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS)
+    column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
+    mask = tiles.both(row_mask, column_mask)
+    values = tiles.load(x, row, column, mask, inner=INNER)
     inverse = ct.rsqrt(ct.sum(values * values, axis=1, keepdims=True) / N + eps)
-    scaled = _affine(values * inverse, weight, bias, offset, column, CHECK)
-    tiles.store(y, row, column, scaled, check=CHECK)
-    for residual in ct.static_iter(rstd):
-        tiles.store(residual, row, 0, inverse, check=CHECK)
+    tiles.store(y, row, column, _affine(values * inverse, weight, bias, offset, column, column_mask), mask)
+    for array in ct.static_iter(rstd):
+        tiles.store(array, row, 0, inverse, row_mask)
 
 
 @ct.kernel
@@ -61,33 +64,34 @@ def rms_norm_chunks(
     offset: float,
     INNER: ct.Constant[int],
     COLUMNS: ct.Constant[int],
-    CHECK: ct.Constant[bool],
+    RAGGED: ct.Constant[bool],
 ) -> None:
     """One block: one row, read twice in chunks of COLUMNS. Arrays as in `rms_norm_rows`."""
     row = tiles.row_numbers(ct.bid(0), 1)
     lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
     squares = ct.zeros((1, COLUMNS), dtype=ct.float32)
     for start in range(0, N, COLUMNS):
-        values = tiles.load(x, row, start + lane, check=CHECK, inner=INNER)
+        column = start + lane
+        values = tiles.load(x, row, column, tiles.inside(column, N, RAGGED), inner=INNER)
         squares += values * values
     inverse = ct.rsqrt(ct.sum(squares, axis=1, keepdims=True) / N + eps)
     for start in range(0, N, COLUMNS):
         column = start + lane
-        values = tiles.load(x, row, column, check=CHECK, inner=INNER)
-        scaled = _affine(values * inverse, weight, bias, offset, column, CHECK)
-        tiles.store(y, row, column, scaled, check=CHECK)
-    for residual in ct.static_iter(rstd):
-        tiles.store(residual, row, 0, inverse, check=False)
+        mask = tiles.inside(column, N, RAGGED)
+        values = tiles.load(x, row, column, mask, inner=INNER)
+        tiles.store(y, row, column, _affine(values * inverse, weight, bias, offset, column, mask), mask)
+    for array in ct.static_iter(rstd):
+        tiles.store(array, row, 0, inverse, None)
 
 
-def _affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, check: bool) -> Any:
-    """Values * (offset + weight) + bias, where no weight counts as ones."""
+def _affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask: Any) -> Any:
+    """The values * (offset + weight) + bias, where no weight counts as ones."""
     scale = offset + 1.0
     for array in ct.static_iter(weight):
-        scale = offset + tiles.load(array, 0, column, check=check, inner=array.ndim - 1)
+        scale = offset + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
     values = values * scale
     for array in ct.static_iter(bias):
-        values = values + tiles.load(array, 0, column, check=check, inner=array.ndim - 1)
+        values = values + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
     return values
 
 
@@ -162,10 +166,10 @@ def _launch(
         () if rstd is None else (rstd.view(m, 1),),
     )
     config = heuristic(m, n, target_of(x), mode=mode)
-    check = config.is_ragged(m, n)
+    ragged = config.ragged(m, n)
     if config.chunked:
-        args = (*arrays, n, *constants, inner, config.columns, check)
+        args = (*arrays, n, *constants, inner, config.columns, ragged[1])
         launch(rms_norm_chunks, (m,), args, hints=config.hints)
     else:
-        args = (*arrays, n, *constants, inner, config.rows, config.columns, check)
+        args = (*arrays, n, *constants, inner, config.rows, config.columns, *ragged)
         launch(rms_norm_rows, (-(-m // config.rows),), args, hints=config.hints)

@@ -22,16 +22,21 @@ def silu_and_mul_tiles(
     a: Rows,
     b: Rows,
     y: Rows,
-    column_tiles: int,
+    M: ct.ScalarInt64[int],
+    H: ct.ScalarInt64[int],
+    across: int,
     ROWS: ct.Constant[int],
     COLUMNS: ct.Constant[int],
-    CHECK: ct.Constant[bool],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
 ) -> None:
-    """One block: one tile of ROWS x COLUMNS. a, b, y: (*outer, H)."""
-    row, column = tiles.tile_numbers(ct.bid(0), column_tiles, ROWS, COLUMNS)
-    gate = tiles.load(a, row, column, check=CHECK)
-    up = tiles.load(b, row, column, check=CHECK)
-    tiles.store(y, row, column, gate / (1.0 + ct.exp(-gate)) * up, check=CHECK)
+    """One block: one tile of ROWS x COLUMNS, of which `across` make up the columns. a, b, y: (*outer, H), M rows."""
+    row = tiles.row_numbers(ct.bid(0) // across, ROWS)
+    column = tiles.row_numbers(ct.bid(0) % across, COLUMNS).reshape((1, COLUMNS))
+    mask = tiles.both(tiles.inside(row, M, RAGGED_ROWS), tiles.inside(column, H, RAGGED_COLUMNS))
+    gate = tiles.load(a, row, column, mask)
+    up = tiles.load(b, row, column, mask)
+    tiles.store(y, row, column, tiles.divide(gate, 1.0 + tiles.exp(-gate)) * up, mask)
 
 
 def heuristic(m: int, n: int, target: Target) -> RowConfig:
@@ -50,8 +55,8 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
         return out
     m = out.numel() // half
     config = heuristic(m, half, target_of(input))
-    column_tiles = -(-half // config.columns)
-    arrays = map(as_rows, (input.narrow(-1, 0, half), input.narrow(-1, half, half), out))
-    args = (*arrays, column_tiles, config.rows, config.columns, config.is_ragged(m, half))
-    launch(silu_and_mul_tiles, (-(-m // config.rows) * column_tiles,), args, hints=config.hints)
+    across = -(-half // config.columns)
+    arrays = (as_rows(input.narrow(-1, 0, half)), as_rows(input.narrow(-1, half, half)), as_rows(out))
+    args = (*arrays, m, half, across, config.rows, config.columns, *config.ragged(m, half))
+    launch(silu_and_mul_tiles, (-(-m // config.rows) * across,), args, hints=config.hints)
     return out

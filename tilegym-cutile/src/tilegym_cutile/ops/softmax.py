@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cuda.tile as ct
 import torch
@@ -17,25 +17,33 @@ from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LOG2E = math.log2(math.e)
 _LOWEST = torch.finfo(torch.float32).min
 _LANES = 2048
 
 
 @ct.kernel
-def softmax_rows(x: Rows, y: Rows, ROWS: ct.Constant[int], COLUMNS: ct.Constant[int], CHECK: ct.Constant[bool]) -> None:
+def softmax_rows(
+    x: Rows,
+    y: Rows,
+    N: int,
+    ROWS: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
+) -> None:
     """One block: ROWS whole rows. x: (*outer, N), y: (M, N), N <= COLUMNS."""
     row = tiles.row_numbers(ct.bid(0), ROWS)
     column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
-    logits = tiles.load(x, row, column, check=CHECK, padding=-math.inf)
-    weights = _exp(logits - ct.max(logits, axis=1, keepdims=True))
-    scale = 1.0 / ct.sum(weights, axis=1, keepdims=True)
-    tiles.store(y, row, column, weights * scale, check=CHECK)
+    mask = tiles.both(tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
+    logits = tiles.load(x, row, column, mask, padding=-math.inf)
+    weights = tiles.exp(logits - ct.max(logits, axis=1, keepdims=True))
+    scale = tiles.divide(1.0, ct.sum(weights, axis=1, keepdims=True))
+    tiles.store(y, row, column, weights * scale, mask)
 
 
 @ct.kernel
 def softmax_chunks(
-    x: Rows, y: Rows, N: int, DEPTH: ct.Constant[int], LANES: ct.Constant[int], CHECK: ct.Constant[bool]
+    x: Rows, y: Rows, N: int, DEPTH: ct.Constant[int], LANES: ct.Constant[int], RAGGED: ct.Constant[bool]
 ) -> None:
     """One block: one row, read twice in chunks of DEPTH * LANES columns. x: (*outer, N), y: (M, N).
 
@@ -48,19 +56,18 @@ def softmax_chunks(
     peak = ct.full((1, LANES), _LOWEST, dtype=ct.float32)
     total = ct.zeros((1, LANES), dtype=ct.float32)
     for start in range(0, N, DEPTH * LANES):
-        logits = tiles.load(x, row, start + lane, check=CHECK, padding=-math.inf)
+        column = start + lane
+        logits = tiles.load(x, row, column, tiles.inside(column, N, RAGGED), padding=-math.inf)
         higher = ct.maximum(peak, ct.max(logits, axis=0, keepdims=True))
-        total = total * _exp(peak - higher) + ct.sum(_exp(logits - higher), axis=0, keepdims=True)
+        total = total * tiles.exp(peak - higher) + ct.sum(tiles.exp(logits - higher), axis=0, keepdims=True)
         peak = higher
     highest = ct.max(peak, axis=1, keepdims=True)
-    scale = 1.0 / ct.sum(total * _exp(peak - highest), axis=1, keepdims=True)
+    scale = tiles.divide(1.0, ct.sum(total * tiles.exp(peak - highest), axis=1, keepdims=True))
     for start in range(0, N, DEPTH * LANES):
-        logits = tiles.load(x, row, start + lane, check=CHECK, padding=-math.inf)
-        tiles.store(y, row, start + lane, _exp(logits - highest) * scale, check=CHECK)
-
-
-def _exp(x: Any) -> Any:
-    return ct.exp2(x * _LOG2E, flush_to_zero=True)
+        column = start + lane
+        mask = tiles.inside(column, N, RAGGED)
+        logits = tiles.load(x, row, column, mask)
+        tiles.store(y, row, column, tiles.exp(logits - highest) * scale, mask)
 
 
 def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) -> RowConfig:
@@ -91,12 +98,12 @@ def softmax(
     x_rows, y_rows = as_rows(x), as_rows(y)
     m, n = y_rows.shape
     config = heuristic(m, n, target_of(x), chunked=use_chunked)
-    check = config.is_ragged(m, n)
+    ragged = config.ragged(m, n)
     if config.chunked:
         lanes = min(_LANES, config.columns)
         depth = config.columns // lanes
-        launch(softmax_chunks, (m,), (x_rows, y_rows, n, depth, lanes, check), hints=config.hints)
+        launch(softmax_chunks, (m,), (x_rows, y_rows, n, depth, lanes, ragged[1]), hints=config.hints)
     else:
         grid = (-(-m // config.rows),)
-        launch(softmax_rows, grid, (x_rows, y_rows, config.rows, config.columns, check), hints=config.hints)
+        launch(softmax_rows, grid, (x_rows, y_rows, n, config.rows, config.columns, *ragged), hints=config.hints)
     return y
