@@ -1,26 +1,28 @@
 """Makes the stub of `tilegym.ops` from the spec files, by reading them: nothing is imported.
 
-Run by the build of the wheel and by `tilegym new`; the file it writes is not tracked, so that adding an op edits nothing.
+Run by the build of the wheel and by `tilegym new`. What it writes is not tracked, so that adding an op edits nothing.
 """
 
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+import builtins
+from typing import TYPE_CHECKING
 
-_HEADER = '''"""Made from tilegym/specs/*.py; do not edit."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
-from collections.abc import Sequence
-from typing import Any
-
-from torch import Tensor
-
+_HEADER = '"""Made from tilegym/specs/*.py; do not edit."""\n'
+_FOOTER = '''
+def __getattr__(name: str) -> Any:
+    """Packs of ops, and ops of scripts."""
 '''
 
 
-def _declaration(path: Path) -> ast.FunctionDef:
+def _declaration(path: Path, tree: ast.Module) -> ast.FunctionDef:
     """The function that a spec file decorates with `@dispatch("NAME")`."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(
             isinstance(d, ast.Call) and isinstance(d.func, ast.Name) and d.func.id == "dispatch"
             for d in node.decorator_list
@@ -29,26 +31,49 @@ def _declaration(path: Path) -> ast.FunctionDef:
     raise ValueError(f"{path}: no function decorated with @dispatch")
 
 
-def _signature(node: ast.FunctionDef) -> str:
-    """The declared signature with `backend` added, as source."""
+def _public(node: ast.FunctionDef) -> ast.FunctionDef:
+    """The declaration as users see it: `backend` added unless it is there, the docstring for a body."""
     arguments = node.args
-    names = [argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)]
-    if "backend" not in names:
+    if "backend" not in (argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)):
         arguments.kwonlyargs.append(ast.arg("backend", ast.parse("str | None", mode="eval").body))
         arguments.kw_defaults.append(ast.Constant(None))
-    result = ast.unparse(node.returns) if node.returns is not None else "Any"
-    return f"def {node.name}({ast.unparse(arguments)}) -> {result}:"
+    node.decorator_list = []
+    node.body = [ast.Expr(ast.Constant(ast.get_docstring(node, clean=False) or ""))]
+    node.returns = node.returns or ast.Name("Any")
+    return node
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Each imported name of a spec file, with the statement that imports it alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                alone = type(node)(**{**vars(node), "names": [alias]})
+                yield alias.asname or alias.name.partition(".")[0], ast.unparse(alone)
+
+
+def _imports_needed(path: Path, tree: ast.Module, node: ast.FunctionDef) -> set[str]:
+    """The import statements behind the names in a signature."""
+    statements = dict(_imports(tree))
+    names = {found.id for found in ast.walk(node) if isinstance(found, ast.Name)} - {"Any"}
+    unknown = names - statements.keys() - vars(builtins).keys()
+    if unknown:
+        raise ValueError(
+            f"{path}: the signature of {node.name} uses {', '.join(sorted(unknown))}, which the file does not import; "
+            "a stub can only repeat imported and builtin names"
+        )
+    return {statements[name] for name in names & statements.keys()}
 
 
 def stub(package: Path) -> str:
     """The text of `ops/__init__.pyi` for the specs in a `tilegym` package folder."""
-    parts = [_HEADER]
+    imports, functions = {"from typing import Any"}, []
     for path in sorted((package / "specs").glob("[!_]*.py")):
-        node = _declaration(path)
-        documentation = ast.get_docstring(node, clean=False) or ""
-        parts.append(f'\n{_signature(node)}\n    """{documentation}"""\n')
-    parts.append("\ndef __getattr__(name: str) -> Any:\n    \"\"\"Packs of ops, and ops of scripts.\"\"\"\n")
-    return "".join(parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        node = _public(_declaration(path, tree))
+        imports |= _imports_needed(path, tree, node)
+        functions.append(f"\n{ast.unparse(node)}\n")
+    return "\n".join([_HEADER, *sorted(imports), *functions, _FOOTER])
 
 
 def write_stub(package: Path) -> Path:
