@@ -65,7 +65,7 @@ class Settings:
     """The settings in force; each field's metadata names its environment variable."""
 
     backend: str | None = _setting(None, "TILEGYM_BACKEND", canonical_name, "the backend to prefer")
-    fallback: Fallback = _setting(
+    fallback: Fallback = _setting(  # noqa: RUF009 - a dataclass field
         "warn",
         "TILEGYM_FALLBACK",
         _one_of("warn", "error", "silent"),
@@ -83,7 +83,7 @@ class Settings:
     strict: bool = _setting(
         default=False, variable="TILEGYM_STRICT", parse=parse_flag, text="a plugin that fails to load raises"
     )
-    cache_dir: Path | None = _setting(
+    cache_dir: Path | None = _setting(  # noqa: RUF009 - a dataclass field
         None, "TILEGYM_CACHE_DIR", _directory, "where tuning results are kept; by default the user's cache directory"
     )
     log: str | None = _setting(

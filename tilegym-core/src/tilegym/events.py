@@ -1,4 +1,4 @@
-"""Who is told of calls: listeners among the plugins, and `tilegym.trace()`. Nobody is, and nothing is paid, until then."""
+"""Who is told of calls: listeners among the plugins, and `tilegym.trace()`. Until one is, nothing is paid for it."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ def tell(op: Op, selection: Selection, call: Call, seconds: float) -> None:
 def _tell_plugin(label: str, on_dispatch: Any, event: DispatchEvent) -> None:
     try:
         on_dispatch(event=event)
-    except (Exception, SystemExit):  # noqa: BLE001 - a listener's error never reaches the op
+    except (Exception, SystemExit):  # a listener's error never reaches the op
         logger.exception("%s: its tilegym_on_dispatch failed", label)

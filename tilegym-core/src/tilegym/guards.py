@@ -3,7 +3,7 @@
 The kind is all that the choice of a backend may depend on: Python type, device, dtype, rank, whether a gradient is
 needed, and the dispatch state around the call. PyTorch answers it in one C call, the guard that `torch.compile` puts
 before its own code: its dispatch keys see negative and conjugate views, vmap and grad wrappers, fake, meta and sparse
-tensors, and an active dispatch mode. Without that class (it is not public) every call takes the slow path, and is right.
+tensors, and an active dispatch mode. Without that class (it is not public) every call takes the slow path and is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 try:
     from torch._C._dynamo.guards import TensorGuards
 except ImportError:  # pragma: no cover - a torch that moved it
-    TensorGuards = None
+    TensorGuards = None  # type: ignore[assignment, misc]  # asked for below
 
 PLAIN_TYPES: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -41,7 +41,7 @@ def make_guard(values: Sequence[Any]) -> Callable[..., bool] | None:
     if TensorGuards is None:
         return None
     tensors = [value if isinstance(value, torch.Tensor) else ABSENT for value in values]
-    any_size: list[list[None]] = [[None] * tensor.dim() for tensor in tensors]
+    any_size: Any = [[None] * tensor.dim() for tensor in tensors]  # a list per tensor, whatever torch's stub says
     guards = TensorGuards(*tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
     check: Callable[..., bool] = guards.check
     return check

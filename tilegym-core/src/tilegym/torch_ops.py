@@ -1,7 +1,7 @@
 """Ops as PyTorch sees them, `torch.ops.tilegym.NAME`, for calls that somebody else wants to see or change.
 
-A subclass, a dispatch mode, a fake or meta tensor, a negative view: PyTorch's own dispatcher knows what to do with each,
-given an op with a schema and a fake. One is defined per contract, when it is first needed, from the canonical signature.
+A subclass, a dispatch mode, a fake or meta tensor, a negative view: PyTorch's own dispatcher knows what to do with
+each, given an op with a schema and a fake. One is defined per contract, on first need, from its canonical signature.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _OUT = "out"
 _lock = threading.RLock()
-_library: torch.library.Library | None = None
+_library: Any = None  # a torch.library.Library, once needed; its methods are untyped
 _defined: dict[str, Callable[..., Any]] = {}
 
 
@@ -40,8 +40,8 @@ def call_op(op: Op, implementation: Implementation, call: Call) -> Any:
     where = f"{op.name}: backend {implementation.backend!r}"
     if contract is None:
         raise NoImplementationError(
-            f"{where} got a meta, fake or subclass tensor, a lazy view, or a call inside a dispatch mode; an op without a "
-            "contract takes plain tensors only. Give it a contract, or implement it with composite=True"
+            f"{where} got a meta, fake or subclass tensor, a lazy view, or a call inside a dispatch mode; an op "
+            "without a contract takes plain tensors only. Give it a contract, or implement it with composite=True"
         )
     options = set(call.options) - op.hints
     if options:
@@ -63,7 +63,7 @@ def torch_op(op: Op, contract: Contract) -> Callable[..., Any]:
 def _define(op: Op, contract: Contract) -> Callable[..., Any]:
     global _library  # noqa: PLW0603 - one library per process, as torch wants it
     if _library is None:
-        _library = torch.library.Library("tilegym", "FRAGMENT")  # noqa: TOR901 - lives as long as the process
+        _library = torch.library.Library("tilegym", "FRAGMENT")  # type: ignore[no-untyped-call]  # untyped in torch
     name = op.name.replace(".", "_")
 
     def run(*canonical: Any, backend: str) -> Any:
@@ -84,9 +84,7 @@ def _define(op: Op, contract: Contract) -> Callable[..., Any]:
 def _complete(op: Op, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """All canonical arguments: with `out=None` in its place, and the defaults that PyTorch leaves out at the end."""
     values = iter(given)
-    return tuple(
-        None if name == _OUT else next(values, default) for name, default in op.canonical_parameters.items()
-    )
+    return tuple(None if name == _OUT else next(values, default) for name, default in op.canonical_parameters.items())
 
 
 def schema(contract: Contract) -> str:

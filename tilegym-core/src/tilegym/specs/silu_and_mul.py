@@ -70,18 +70,18 @@ def samples() -> Iterator[Sample]:
         yield Sample(name=f"{layout}-4d", args={"input": TensorSpec(shape=(2, 3, 4, 66), layout=layout)})
     yield Sample(name="special", args={"input": TensorSpec(shape=(8, 34), fill="special")})
     yield Sample(name="large", args={"input": TensorSpec(shape=(8, 300), fill="large")})
-    for layout in ("contiguous", "transposed", "sliced", "strided"):
-        args = {"input": TensorSpec(shape=(6, 34)), "out": TensorSpec(shape=(6, 17), layout=layout)}
-        yield Sample(name=f"out-{layout}", args=args)
+    for out_layout in ("contiguous", "transposed", "sliced", "strided"):
+        args = {"input": TensorSpec(shape=(6, 34)), "out": TensorSpec(shape=(6, 17), layout=out_layout)}
+        yield Sample(name=f"out-{out_layout}", args=args)
 
 
 silu_and_mul.contract = Contract(
     canonical=canonical,
     reference=reference,
     magnitude=magnitude,
-    reduction=lambda input, out=None: 1,  # noqa: ARG005 - the contract's parameters
+    reduction=lambda input, out=None: 1,
     fake=fake,
     samples=samples,
-    bytes_moved=lambda input, out=None: input.numel() * input.element_size() * 3 // 2,  # noqa: ARG005 - as above
-    flops=lambda input, out=None: 5 * input.numel() // 2,  # noqa: ARG005 - as above
+    bytes_moved=lambda input, out=None: input.numel() * input.element_size() * 3 // 2,
+    flops=lambda input, out=None: 5 * input.numel() // 2,
 )

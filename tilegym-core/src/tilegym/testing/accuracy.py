@@ -1,7 +1,7 @@
 """The error bound of every op and backend, in one place; no contract or test overrides it.
 
-With o the output, r the contract's float64 reference on the same, already rounded inputs, n the number of terms added up
-for an element, A the op on absolute values, u(t) the unit roundoff of dtype t and t(t) its smallest number:
+With o the output, r the contract's float64 reference on the same, already rounded inputs, n the number of terms added
+up for an element, A the op on absolute values, u(t) the unit roundoff of dtype t and t(t) its smallest number:
 
     norm:     |o - r|_2 <= tolerance(out) |r|_2 + t(out) sqrt(numel)
     element:  |o - r|   <= 2 u(out) |r| + C u(float32) sqrt(n) A + t(out)
@@ -87,7 +87,8 @@ def compare(actual: Tensor, expected: Tensor, scale: Tensor, terms: int) -> Accu
     norm_bound = _NORM_TOLERANCE.get(actual.dtype, _NORM_TOLERANCE_FLOAT32 * root)
     if actual.numel() == 0:
         return Accuracy(norm_error=0.0, norm_bound=norm_bound, element_ratio=0.0, worst_index=())
-    unit, tiny = _unit_roundoff(actual.dtype), torch.finfo(actual.dtype).smallest_normal * 2 * _unit_roundoff(actual.dtype)
+    unit = _unit_roundoff(actual.dtype)
+    tiny = torch.finfo(actual.dtype).smallest_normal * 2 * unit
     got, scale = actual.detach().double(), scale.broadcast_to(expected.shape)
     error = (got - expected).abs()
     bound = 2 * unit * expected.abs() + C * _unit_roundoff(torch.float32) * root * scale + tiny
