@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import importlib_metadata
 import pluggy
 
+from _tilegym_cli.foreign import FOREIGN_REPAIR, foreign_distribution
 from tilegym import hookspecs
 from tilegym.config import canonical_name, settings
 from tilegym.errors import PluginError, PluginWarning, RegistrationError
@@ -29,13 +30,7 @@ if TYPE_CHECKING:
 
 _BACKEND_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _RESERVED_NAMES: Final = frozenset({"auto"})
-_FOREIGN_DISTRIBUTION: Final = "tilegym"
 _BUILTIN: Final = "tilegym.builtin"
-FOREIGN_REPAIR: Final = (
-    "NVIDIA's distribution 'tilegym' is installed beside ours. Both bring the import package 'tilegym', and the one "
-    "installed last has overwritten files of the other. Keep one: `pip uninstall tilegym` and then "
-    "`pip install --force-reinstall --no-deps` with tilegym-core, or use two environments."
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -299,11 +294,3 @@ def _warn_of_failures(loaded: Catalogue) -> None:
             warnings.warn(f"{plugin.label} was left out: {describe(plugin.error)}", PluginWarning, stacklevel=3)
     if foreign_distribution() is not None:
         warnings.warn(FOREIGN_REPAIR, PluginWarning, stacklevel=3)
-
-
-def foreign_distribution() -> str | None:
-    """The version of NVIDIA's own `tilegym` distribution, if it is installed here too."""
-    try:
-        return str(importlib_metadata.version(_FOREIGN_DISTRIBUTION))
-    except importlib_metadata.PackageNotFoundError:
-        return None

@@ -1,0 +1,79 @@
+"""The commands. Each gathers a report of plain data, and shows it as tables or, with --json, as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from _tilegym_cli import demo as _demo
+from _tilegym_cli import listings, tables
+from tilegym.__about__ import __version__
+from tilegym.errors import TileGymError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Report = Mapping[str, Any]
+
+app = typer.Typer(
+    name="tilegym",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="GPU kernels with plugins: what is installed, what runs here, and why not.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print plain JSON and nothing else.")]
+
+
+def run() -> None:
+    """Run the command line; an error that people can act on is a message, not a traceback."""
+    try:
+        app(prog_name="tilegym")
+    except TileGymError as error:
+        typer.echo(f"tilegym: {error}", err=True)
+        sys.exit(1)
+
+
+def _report(gather: Callable[[], Report], show: Callable[[Report], None], as_json: bool) -> Report:
+    with contextlib.redirect_stdout(sys.stderr):  # whatever a plugin prints while it loads
+        report = gather()
+    (tables.show_json if as_json else show)(report)
+    return report
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tilegym {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(as_json: Json = False) -> None:
+    """Run a decoder block's ops on real text, on every backend that can run here, and check every result."""
+    if not _report(_demo.demo_report, _demo.show_demo, as_json)["ok"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def backends(as_json: Json = False) -> None:
+    """List the installed backends, and why one cannot run here."""
+    _report(listings.backends_report, listings.show_backends, as_json)
+
+
+@app.command()
+def ops(as_json: Json = False) -> None:
+    """List the ops, and which backend implements which."""
+    _report(listings.ops_report, listings.show_ops, as_json)
