@@ -77,6 +77,22 @@ def forget_files() -> None:
     changed()
 
 
+def state() -> Any:
+    """What scripts have registered, for a test that restores it."""
+    return dict(_script_ops), dict(_script_implementations)
+
+
+def restore(state: Any) -> None:
+    """Set what scripts have registered back to what `state()` returned."""
+    ops, implementations = state
+    with lock:
+        _script_ops.clear()
+        _script_ops.update(ops)
+        _script_implementations.clear()
+        _script_implementations.update(implementations)
+    changed()
+
+
 def files_of(package: str) -> frozenset[str]:
     """Names of the public modules in a package, found without importing them."""
     names = _files.get(package)

@@ -1,6 +1,7 @@
-"""Tools to test ops and backends: sample arguments, and the one error bound."""
+"""Tools to test ops and backends: sample arguments, the one error bound, and isolation from other tests."""
 
 from tilegym.testing.accuracy import Accuracy, assert_accurate, measure
+from tilegym.testing.isolation import isolated
 from tilegym.testing.samples import materialize, poison
 
-__all__ = ["Accuracy", "assert_accurate", "materialize", "measure", "poison"]
+__all__ = ["Accuracy", "assert_accurate", "isolated", "materialize", "measure", "poison"]
