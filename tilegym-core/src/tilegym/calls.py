@@ -14,7 +14,7 @@ from tilegym.choice import scoped
 from tilegym.eager import attached, guarded, make_run, stand_in
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
 from tilegym.guards import has_tangent_level, in_transform, is_plain, make_guard
-from tilegym.selection import Call, Selection, is_composite, select
+from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,6 +82,7 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
     generation = registry.generation
     call = describe_call(op, args, options)
     selection = select(op, backend, call)
+    warn_of_fallback(op, selection)
     result = _run(op, selection, call, dict(zip(op.positional, args, strict=False)))
     if events.listening():
         events.tell(op, selection, call, time.perf_counter() - started)
@@ -104,7 +105,9 @@ def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any
             "and that call chose the same implementation; name another backend there"
         )
     hints = {hint: given[hint] for hint in op.hints_taken(implementation) if hint in given}
-    taken = {name: value for name, value in call.options.items() if name not in op.hints or name in implementation.parameters}
+    taken = {
+        name: value for name, value in call.options.items() if name not in op.hints or name in implementation.parameters
+    }
     token = _running.set(_running.get() | {key})
     try:
         positional, named = op.arguments(implementation, call.canonical)
@@ -114,7 +117,9 @@ def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any
     return attached(result) if call.needs_gradient else result
 
 
-def _remember(op: Op, args: tuple[Any, ...], call: Call, selection: Selection, backend: str | None, generation: int) -> None:
+def _remember(
+    op: Op, args: tuple[Any, ...], call: Call, selection: Selection, backend: str | None, generation: int
+) -> None:
     """Keep what was resolved for tensors of this kind, unless anything has changed since."""
     guards = guarded(op)
     if not guards or len(args) != len(op.positional) or not is_plain(call.tensors):
@@ -124,7 +129,7 @@ def _remember(op: Op, args: tuple[Any, ...], call: Call, selection: Selection, b
     check = make_guard(kinds) if all(kind is not None for kind in kinds) else None
     if check is None:
         return
-    run = make_run(op, selection.implementation, backend, needs_gradient=call.needs_gradient)
+    run = make_run(op, selection, backend, needs_gradient=call.needs_gradient)
     with registry.lock:
         if registry.generation == generation:
             key = scoped() if backend is None else backend

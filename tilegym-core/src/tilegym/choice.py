@@ -5,11 +5,12 @@ The process default is one value; a scope is a `ContextVar`, so that threads and
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from tilegym import registry
 from tilegym.config import canonical_name, settings
@@ -17,8 +18,10 @@ from tilegym.errors import BackendUnavailableError, EnvironmentWarning, UnknownO
 from tilegym.text import listed, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 AUTO: Final = "auto"
 Origin = Literal["call", "scope", "set_backend", "TILEGYM_BACKEND", "auto"]
@@ -40,6 +43,8 @@ _NOTHING: Final = Choice(None)
 _interned: dict[tuple[str | None, tuple[tuple[str, str], ...]], Choice] = {}
 _default: Choice = _NOTHING
 _scope: ContextVar[Choice | None] = ContextVar("tilegym_backend", default=None)
+_left_behind: ContextVar[tuple[Choice | None, ...]] = ContextVar("tilegym_outer_backends", default=())
+_LAZY_KINDS: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 scoped = _scope.get
 """The innermost scope's choice, or None: called on every op call."""
 
@@ -86,7 +91,7 @@ def get_current_backend() -> str:
     return (scope and scope.backend) or _default.backend or _from_environment() or AUTO
 
 
-def use_backend(backend: str | None = None, /, **per_op: str) -> AbstractContextManager[None]:
+def use_backend(backend: str | None = None, /, **per_op: str) -> Scope:
     """Prefer a backend inside a `with` block or a decorated function, in this thread or task alone.
 
     `use_backend("cutile")` is for all ops, `use_backend(softmax="torch")` for one; scopes nest, the inner one counts.
@@ -101,17 +106,44 @@ def use_backend(backend: str | None = None, /, **per_op: str) -> AbstractContext
         if op not in known:
             raise UnknownOpError(f"no op named {op!r}.{nearest(op, known)} Known: {listed(known)}")
     for_all = None if backend is None else _checked(backend)
-    return _scoped(for_all, {op: _checked(name) for op, name in per_op.items()})
+    return Scope(for_all, {op: _checked(name) for op, name in per_op.items()})
 
 
-@contextmanager
-def _scoped(backend: str | None, per_op: dict[str, str]) -> Iterator[None]:
-    outer = _scope.get() or _NOTHING
-    token = _scope.set(_intern(backend or outer.backend, per_op if backend else dict(outer.per_op) | per_op))
-    try:
-        yield
-    finally:
-        _scope.reset(token)
+class Scope:
+    """What `use_backend` returns: a `with` block that may be entered any number of times, and a decorator."""
+
+    def __init__(self, backend: str | None, per_op: dict[str, str]) -> None:
+        """Of checked names."""
+        self._backend = backend
+        self._per_op = per_op
+
+    def __enter__(self) -> None:
+        """Prefer, until left."""
+        outer = _scope.get()
+        _left_behind.set((*_left_behind.get(), outer))
+        per_op = self._per_op if self._backend or outer is None else dict(outer.per_op) | self._per_op
+        _scope.set(_intern(self._backend or (outer and outer.backend), per_op))
+
+    def __exit__(self, *exception: object) -> None:
+        """Prefer what was preferred outside."""
+        *others, outer = _left_behind.get()
+        _left_behind.set(tuple(others))
+        _scope.set(outer)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function, run inside the scope."""
+        if any(lazy(function) for lazy in _LAZY_KINDS):
+            raise TypeError(
+                f"use_backend cannot decorate {function!r}, whose body runs after the call has returned; "
+                "write `with tilegym.use_backend(...):` inside it"
+            )
+
+        @functools.wraps(function)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return inside
 
 
 def preference(op: str, call: str | None) -> tuple[str, Origin]:
@@ -128,7 +160,20 @@ def preference(op: str, call: str | None) -> tuple[str, Origin]:
     return (name, "TILEGYM_BACKEND") if name is not None else (AUTO, "auto")
 
 
-_warned_of: set[str] = set()
+_told: set[object] = set()
+
+
+def once(what: object) -> bool:
+    """Whether people have not been told of this yet; from now on they have."""
+    if what in _told:
+        return False
+    _told.add(what)
+    return True
+
+
+def forget() -> None:
+    """Tell people anew of everything."""
+    _told.clear()
 
 
 def _from_environment() -> str | None:
@@ -142,8 +187,7 @@ def _from_environment() -> str | None:
     reason = availability.why_unusable(backend)
     if reason is None:
         return backend.name
-    if name not in _warned_of:
-        _warned_of.add(name)
+    if once(name):
         warnings.warn(
             f"TILEGYM_BACKEND={name} is ignored: backend {backend.name!r} cannot run here: {reason}",
             EnvironmentWarning,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tilegym.op import Op
-    from tilegym.registry import Implementation
+    from tilegym.selection import Selection
 
 _counter = itertools.count()
 _SCALARS: Final = (int, float, str, torch.dtype, torch.device, type(None))
@@ -64,7 +64,9 @@ def guarded(op: Op) -> dict[str, str] | None:
 
 def _is_int_list(kind: Any) -> bool:
     parts = [part for part in (typing.get_args(kind) or (kind,)) if part not in (int, type(None))]
-    return bool(parts) and all(set(typing.get_args(part)) <= {int, Ellipsis} and typing.get_args(part) for part in parts)
+    return bool(parts) and all(
+        set(typing.get_args(part)) <= {int, Ellipsis} and typing.get_args(part) for part in parts
+    )
 
 
 def public_function(op: Op) -> Callable[..., Any]:
@@ -120,7 +122,9 @@ def _with_star(parameters: list[inspect.Parameter]) -> list[inspect.Parameter | 
     """The parameters with a bare `*` before the keyword-only ones, where the source needs it."""
     found: list[inspect.Parameter | str] = []
     for p in parameters:
-        has_star = any(q == "*" or (not isinstance(q, str) and q.kind is inspect.Parameter.VAR_POSITIONAL) for q in found)
+        has_star = any(
+            q == "*" or (not isinstance(q, str) and q.kind is inspect.Parameter.VAR_POSITIONAL) for q in found
+        )
         if p.kind is inspect.Parameter.KEYWORD_ONLY and not has_star:
             found.append("*")
         found.append(p)
@@ -153,18 +157,20 @@ def attached(result: Any) -> Any:
     return result
 
 
-def make_run(op: Op, implementation: Implementation, backend: str | None, *, needs_gradient: bool) -> Callable[..., Any]:
-    """What a table entry runs: the contract's checks, the implementation's own refusal, and the implementation."""
+def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradient: bool) -> Callable[..., Any]:
+    """What a table entry runs: the contract's checks, what `supports` predicates say, and the implementation."""
     from tilegym.calls import check_hint, slow_call
+    from tilegym.selection import refusal
 
-    contract = op.contract
+    implementation, contract = selection.implementation, op.contract
     declared = ", ".join(op.positional)
     canonical = [*op.canonical_parameters]
     hints = op.hints_taken(implementation)
     keyword = op.by_keyword(implementation)
     parts = [f"{name}={name}" if named else name for name, named in zip(canonical, keyword, strict=True)]
     passed = ", ".join([*parts, *(f"{hint}={hint}" for hint in hints if hint in op.positional)])
-    if contract is None and implementation.supports is None and not needs_gradient and not any(keyword):
+    choosy = implementation.supports is not None or selection.passed_over
+    if contract is None and not choosy and not needs_gradient and not any(keyword):
         return implementation.function
     lines = [f"def run({declared}):"]
     if contract is not None:
@@ -175,8 +181,10 @@ def make_run(op: Op, implementation: Implementation, backend: str | None, *, nee
         ]
         given = ", ".join(name for name in canonical if name in op.positional)
         lines.append(f"    {', '.join(canonical)}, = _canonical({given})")
-    if implementation.supports is not None:
-        lines.append(f"    if _supports({', '.join(canonical)}) is not None:")
+    if choosy:
+        asked = ", ".join(["_refusal(_implementation", *canonical]) + ") is not None"
+        better = (f"_refusal(_better_{i}, {', '.join(canonical)}) is None" for i in range(len(selection.passed_over)))
+        lines.append(f"    if {' or '.join([asked, *better])}:")
         lines.append(f"        return _slow(_op, ({declared},), {{}}, _backend)")
     call = f"_function({passed})"
     lines.append(f"    return _attached({call})" if needs_gradient else f"    return {call}")
@@ -188,8 +196,10 @@ def make_run(op: Op, implementation: Implementation, backend: str | None, *, nee
         "_function": implementation.function,
         "_op": op,
         "_slow": slow_call,
-        "_supports": implementation.supports,
+        "_implementation": implementation,
+        "_refusal": refusal,
     }
+    namespace |= {f"_better_{i}": better for i, better in enumerate(selection.passed_over)}
     if contract is not None:
         namespace |= {f"_accepted_{hint}": accepted for hint, accepted in contract.hints.items()}
     return _compile("run", "\n".join(lines) + "\n", namespace)

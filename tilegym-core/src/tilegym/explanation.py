@@ -9,7 +9,7 @@ from tilegym import registry
 from tilegym.calls import bound, describe_call
 from tilegym.choice import preference
 from tilegym.errors import ArgumentTypeError, TileGymError
-from tilegym.selection import Call, Candidate, candidates_of, examine, select
+from tilegym.selection import Call, Candidate, candidates_of, examine, select, warn_of_fallback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,9 @@ def resolve(op: str | Callable[..., Any], *args: Any, backend: str | None = None
         ValueError, NotImplementedError: as the call would.
     """
     found = op_of(op)
-    return select(found, backend, _call(found, args, kwargs)).implementation.function
+    selection = select(found, backend, _call(found, args, kwargs))
+    warn_of_fallback(found, selection)
+    return selection.implementation.function
 
 
 def _call(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:

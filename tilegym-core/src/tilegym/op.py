@@ -128,16 +128,14 @@ class Op:
             ) from None
 
 
-def dispatch(
-    name: str, *, fallback_backend: str | None = None
-) -> Callable[[Callable[P, R_co]], OpFunction[P, R_co]]:
+def dispatch(name: str, *, fallback_backend: str | None = None) -> Callable[[Callable[P, R_co]], OpFunction[P, R_co]]:
     """Declare an op; the decorated function gives its signature and docstring, and is itself never called.
 
     In a file of an op pack the declaration belongs to that pack; in a script it outranks a file of the same name.
 
     Args:
         name: a Python identifier, in a pack's file the file's own name.
-        fallback_backend: heads the order in which other backends are tried.
+        fallback_backend: heads the order in which others are tried when the preferred backend cannot take a call.
     """
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise RegistrationError(f"{name!r} cannot name an op: expected a public Python identifier")

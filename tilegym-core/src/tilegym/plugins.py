@@ -115,11 +115,12 @@ def catalogue() -> Catalogue:
 def forget() -> None:
     """Load the plugins again on next use, and resolve every op again."""
     global _catalogue  # noqa: PLW0603 - the one catalogue of the process
-    from tilegym import availability, registry
+    from tilegym import availability, choice, registry
 
     with _lock:
         _catalogue = None
     availability.forget()
+    choice.forget()
     registry.forget_files()
 
 
@@ -193,9 +194,7 @@ def _declared(plugin: Plugin, module: ModuleType) -> Plugin:
         found: list[Any] = []
         for result in getattr(manager.hook, hook)():
             if not isinstance(result, (list, tuple)) or not all(isinstance(item, kind) for item in result):
-                raise RegistrationError(
-                    f"{module.__name__}.{hook}: expected a list of {kind.__name__}, got {result!r}"
-                )
+                raise RegistrationError(f"{module.__name__}.{hook}: expected a list of {kind.__name__}, got {result!r}")
             found.extend(result)
         return tuple(found)
 
@@ -261,7 +260,9 @@ def _join(plugins: Iterable[Plugin]) -> Catalogue:
         who = " and ".join(owner.label for owner in owners)
         error = RegistrationError(f"{kind} {name!r} is claimed by {who}; uninstall or disable one of them")
         loaded = [
-            replace(plugin, error=plugin.error or error) if any(plugin.value == owner.value for owner in owners) else plugin
+            replace(plugin, error=plugin.error or error)
+            if any(plugin.value == owner.value for owner in owners)
+            else plugin
             for plugin in loaded
         ]
     good = [plugin for plugin in loaded if plugin.error is None]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilegym import availability, registry
-from tilegym.choice import AUTO, preference
+from tilegym.choice import AUTO, once, preference
 from tilegym.config import canonical_name, settings
 from tilegym.errors import ArgumentTypeError, BackendUnavailableError, FallbackWarning, NoImplementationError
 from tilegym.text import describe, listed
@@ -55,6 +55,8 @@ class Candidate:
     """It takes this call."""
     reason: str | None = None
     """Why it got no further; None if it takes the call."""
+    by_supports: bool = False
+    """It was its own `supports` that refused."""
     error: BaseException | None = None
     """What loading its implementation raised."""
     implementation: Implementation | None = None
@@ -66,6 +68,10 @@ class Selection:
 
     implementation: Implementation
     reason: str
+    passed_over: tuple[Implementation, ...] = ()
+    """Better ones whose `supports` refused this call; it may accept the next one of the same kind."""
+    fallen_from: str | None = None
+    """The backend that was preferred, if another one serves."""
 
 
 def is_composite(implementation: Implementation) -> bool:
@@ -78,8 +84,7 @@ def candidates_of(op: Op) -> list[str]:
     """The backends that say they implement an op, in the order in which `auto` takes them."""
     known = registry.backends()
     names = [name for name in known if registry.has_implementation(op.name, name)]
-    first = registry.backend_name(op.fallback_backend) if op.fallback_backend else None
-    return sorted(names, key=lambda name: (name != first, -known[name].priority, name))
+    return sorted(names, key=lambda name: (-known[name].priority, name))
 
 
 def examine(op: Op, name: str, call: Call) -> Candidate:
@@ -96,17 +101,22 @@ def examine(op: Op, name: str, call: Call) -> Candidate:
         reason = f"its implementation failed to load: {describe(error)}"
         return Candidate(backend=name, usable=True, reason=reason, error=error)
     reason = _why_refused(op, implementation, call)
+    by_supports = reason is None
+    if reason is None:
+        reason = refusal(implementation, *call.canonical)
     return Candidate(
         backend=name,
         usable=True,
         importable=True,
         supports=reason is None,
         reason=reason,
+        by_supports=by_supports and reason is not None,
         implementation=implementation,
     )
 
 
 def _why_refused(op: Op, implementation: Implementation, call: Call) -> str | None:
+    """For reasons that hold for every call of this kind."""
     composite = is_composite(implementation)
     if call.transformed and not composite:
         return "vmap, grad and forward-mode transforms cannot see through its kernels"
@@ -123,9 +133,20 @@ def _why_refused(op: Op, implementation: Implementation, call: Call) -> str | No
         capability = torch.cuda.get_device_capability(call.device)
         if capability < implementation.min_capability:
             return f"it needs compute capability {implementation.min_capability}, {call.device} has {capability}"
-    if implementation.supports is not None:
-        return implementation.supports(*call.canonical)
     return None
+
+
+def refusal(implementation: Implementation, *canonical: Any) -> str | None:
+    """What an implementation's own `supports` says of canonical arguments; one that fails is a reason too."""
+    if implementation.supports is None:
+        return None
+    try:
+        reason = implementation.supports(*canonical)
+    except Exception as error:  # noqa: BLE001 - the other backends still serve; asked for by name, it is told
+        return f"its supports failed: {describe(error)}"
+    if reason is None or isinstance(reason, str):
+        return reason
+    return f"its supports must return None or a reason, got {reason!r}"
 
 
 def select(op: Op, backend: str | None, call: Call) -> Selection:
@@ -137,27 +158,36 @@ def select(op: Op, backend: str | None, call: Call) -> Selection:
         ArgumentTypeError: nobody knows an option.
     """
     name, origin = preference(op.name, backend)
-    if canonical_name(name) != AUTO:
-        name = availability.find_backend(name).name
-        wanted = examine(op, name, call)
-        if wanted.implementation is not None and wanted.supports:
-            return Selection(implementation=wanted.implementation, reason=f"asked for by {origin}")
-        if origin == "call":
-            raise _refusal(op, wanted, call)
-        _tell_of_fallback(op, wanted, call, origin)
-    refused: list[Candidate] = []
-    for candidate in candidates_of(op):
-        if not registry.backends()[candidate].auto:
+    if canonical_name(name) == AUTO:
+        return _first(op, call, [])
+    wanted = examine(op, availability.find_backend(name).name, call)
+    if wanted.implementation is not None and wanted.supports:
+        return Selection(implementation=wanted.implementation, reason=f"asked for by {origin}")
+    if origin == "call":
+        raise _refusal(op, wanted, call)
+    message = f"backend {wanted.backend!r}, preferred by {origin}, does not serve this call: {wanted.reason}"
+    if settings().fallback == "error":
+        raise NoImplementationError(f"{op.name}: {message}.{_reasons(op, call, skip=wanted.backend)}")
+    return replace(_first(op, call, [wanted]), reason=message, fallen_from=wanted.backend)
+
+
+def _first(op: Op, call: Call, refused: list[Candidate]) -> Selection:
+    """The first in order that takes a call; `refused` are those asked already."""
+    order = [name for name in candidates_of(op) if registry.backends()[name].auto]
+    if refused and op.fallback_backend is not None:
+        order.insert(0, registry.backend_name(op.fallback_backend))
+    for name in dict.fromkeys(order):
+        if any(name == one.backend for one in refused):
             continue
-        examined = examine(op, candidate, call)
+        examined = examine(op, name, call)
         if examined.implementation is not None and examined.supports:
-            return Selection(implementation=examined.implementation, reason=_auto_reason(refused))
+            told = "".join(f"; not {one.backend}: {one.reason}" for one in refused)
+            passed_over = tuple(one.implementation for one in refused if one.implementation and one.by_supports)
+            return Selection(
+                implementation=examined.implementation, reason=f"auto: first in order{told}", passed_over=passed_over
+            )
         refused.append(examined)
     raise _nobody(op, call, refused)
-
-
-def _auto_reason(refused: list[Candidate]) -> str:
-    return "auto: first in order" + "".join(f"; not {one.backend}: {one.reason}" for one in refused)
 
 
 def _refusal(op: Op, wanted: Candidate, call: Call) -> Exception:
@@ -184,21 +214,17 @@ def _reasons(op: Op, call: Call, skip: str = "") -> str:
     return "".join(f"\n  {row.backend}: {row.reason or 'takes it'}" for row in rows)
 
 
-_warned: set[tuple[str, str]] = set()
-
-
-def _tell_of_fallback(op: Op, wanted: Candidate, call: Call, origin: str) -> None:
-    message = f"{op.name}: backend {wanted.backend!r}, preferred by {origin}, does not serve this call: {wanted.reason}"
-    mode = settings().fallback
-    if mode == "error":
-        raise NoImplementationError(f"{message}.{_reasons(op, call, skip=wanted.backend)}")
-    if mode == "warn" and (op.name, wanted.backend) not in _warned:
-        _warned.add((op.name, wanted.backend))
-        warnings.warn(
-            f"{message}. Another backend serves; TILEGYM_FALLBACK=error makes this an error.",
-            FallbackWarning,
-            stacklevel=5,
-        )
+def warn_of_fallback(op: Op, selection: Selection) -> None:
+    """Warn, once per op and backend, if another backend serves than the one preferred."""
+    missed = selection.fallen_from
+    if missed is None or settings().fallback != "warn" or not once((op.name, missed)):
+        return
+    warnings.warn(
+        f"{op.name}: {selection.reason}. Backend {selection.implementation.backend!r} serves; TILEGYM_FALLBACK=error "
+        "makes this an error.",
+        FallbackWarning,
+        stacklevel=4,
+    )
 
 
 def _nobody(op: Op, call: Call, refused: list[Candidate]) -> Exception:
@@ -206,7 +232,7 @@ def _nobody(op: Op, call: Call, refused: list[Candidate]) -> Exception:
     if call.options and loaded and all(op.unknown_options(one, call.options) for one in loaded):
         known = {option for one in loaded for option in op.options_of(one)}
         return ArgumentTypeError(f"{op.name}: unknown option(s) {listed(call.options)}; options known: {listed(known)}")
-    if not refused:
+    if not any(one.discovered for one in refused):
         return NoImplementationError(
             f"{op.name}: no installed backend implements it. For the one in plain PyTorch, "
             f"{availability.install_hint('tilegym-torchref')}"
