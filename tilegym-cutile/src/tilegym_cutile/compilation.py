@@ -1,0 +1,153 @@
+"""Compiles the kernels of an op for any architecture, with no GPU: what they use, and whether they spill.
+
+The op's host code runs on the contract's samples inside `runtime.recording()`, which keeps each launch and runs none;
+each distinct kernel is then compiled by NVIDIA's compiler, through cuda-tile's disk cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import cuda.tile as ct
+import torch
+from cuda.tile._cext import default_tile_context
+from cuda.tile._compile import compile_tile
+from cuda.tile.compilation import ArrayConstraint, ConstantConstraint, TupleConstraint
+from cutile_cache._cache import cache_entries
+
+from tilegym.errors import TileGymError
+from tilegym.testing import load_implementation, materialize
+from tilegym_cutile import toolchain
+from tilegym_cutile.cubin import Usage, usage
+from tilegym_cutile.runtime import Launch, recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_RECENT: Final = 32  # entries of the disk cache to look through for the one just used
+
+
+class CompilationError(TileGymError, RuntimeError):
+    """A kernel cannot be compiled for an architecture; the message says which, and what the compiler says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A launch to compile, and the sample that made it."""
+
+    op: str
+    sample: str
+    dtype: torch.dtype
+    launch: Launch
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return str(self.launch.kernel._annotated_function.pyfunc.__name__)  # noqa: SLF001 - it has no public name
+
+    @property
+    def hints(self) -> dict[str, Any]:
+        """The compiler hints that are set."""
+        options = dataclasses.asdict(self.launch.kernel._compiler_options)  # noqa: SLF001 - as above
+        return {name: value for name, value in options.items() if value is not None and name != "opt_level"}
+
+    @property
+    def branch(self) -> tuple[Any, ...]:
+        """What decides the code apart from sizes: the kernel, the arrays' dtypes and ranks, and yes-or-no constants."""
+        return (self.kernel, *map(_kind, self.launch.signature.parameters))
+
+
+def _kind(constraint: object) -> object:
+    if isinstance(constraint, TupleConstraint):
+        return tuple(map(_kind, constraint.items))
+    if isinstance(constraint, ArrayConstraint):
+        return (str(constraint.dtype), constraint.ndim)
+    if isinstance(constraint, ConstantConstraint) and isinstance(constraint.value, bool):
+        return constraint.value
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """What came out for one case and architecture."""
+
+    case: Case
+    arch: str
+    usage: Usage
+    seconds: float
+    """That the compiler took, also if its result lay in the cache."""
+    remarks: tuple[str, ...]
+    """What the compiler remarked, if it can."""
+
+
+def cases(op: str, *, arch: str, dtypes: Iterable[torch.dtype] | None = None, every: bool = False) -> list[Case]:
+    """The launches that an op's samples lead to on an architecture.
+
+    Args:
+        op: the op's name.
+        arch: an architecture that `runtime.recording` knows: it may change the configuration.
+        dtypes: fewer dtypes than the contract's.
+        every: each distinct kernel, configuration and signature, not one of each branch.
+    """
+    implementation = load_implementation(op, "cutile")
+    contract = implementation.contract
+    found: dict[Any, Case] = {}
+    for sample in contract.samples():
+        for dtype in dtypes or contract.dtypes:
+            with recording(arch=arch) as launches:
+                implementation(materialize(sample, dtype=dtype))
+            for launch in launches:
+                case = Case(op=op, sample=sample.name, dtype=dtype, launch=launch)
+                key = (case.kernel, tuple(case.hints.items()), launch.signature.symbol) if every else case.branch
+                found.setdefault(key, case)
+    return list(found.values())
+
+
+def compile_case(case: Case, arch: str) -> Compiled:
+    """Compile a case for an architecture.
+
+    Raises:
+        CompilationError: it cannot be done; the cause is the compiler's own error.
+    """
+    kernel = case.launch.kernel
+    signature = case.launch.signature
+    started = time.perf_counter()
+    try:
+        result = compile_tile(
+            kernel._annotated_function,  # noqa: SLF001 - export_kernel, the public way, writes files only
+            (signature,),
+            sm_arch=arch,
+            compiler_options=kernel._compiler_options,  # noqa: SLF001 - as above
+        )
+    except (ct.TileError, OSError) as error:
+        raise CompilationError(_explained(case, arch, error)) from error
+    seconds = time.perf_counter() - started
+    cached, remarks = _remembered(signature.symbol)
+    return Compiled(
+        case=case, arch=arch, usage=usage(bytes(result.cubin)), seconds=cached or seconds, remarks=remarks
+    )
+
+
+def _explained(case: Case, arch: str, error: Exception) -> str:
+    what = f"kernel {case.kernel} of {case.op}, sample {case.sample}, {case.dtype}, cannot be compiled for {arch}"
+    missing = toolchain.why_no_compiler()
+    if missing is not None:
+        return f"{what}: {missing}"
+    if isinstance(error, ct.TileUnsupportedFeatureError):
+        return f"{what}: the architecture lacks something that it uses: {error}"
+    return f"{what}: {error}"
+
+
+def _remembered(symbol: str | None) -> tuple[float | None, tuple[str, ...]]:
+    """How long the compiler took for the kernel compiled last under this name, and its remarks."""
+    directory = default_tile_context.config.cache_dir
+    if directory is None:
+        return None, ()
+    for entry in cache_entries(directory, _RECENT):
+        if symbol in (entry.metadata.kernel_names or ()):
+            lines = (entry.metadata.remarks or "").splitlines()
+            return entry.metadata.compilation_time_seconds, tuple(line for line in lines if line.strip())
+    return None, ()
