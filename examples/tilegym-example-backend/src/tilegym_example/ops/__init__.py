@@ -1,0 +1,1 @@
+"""Backend `example` for the ops of TileGym itself, one file each."""

@@ -1,0 +1,1 @@
+"""Backend `example` for the ops of pack `example`, one file each."""

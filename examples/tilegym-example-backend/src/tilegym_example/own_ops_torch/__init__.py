@@ -1,0 +1,1 @@
+"""Backend `torch` for the ops of pack `example`, one file each."""

@@ -1,0 +1,1 @@
+"""Contracts of the ops in pack `example`, one file each."""
