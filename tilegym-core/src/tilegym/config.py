@@ -6,6 +6,7 @@ Nothing is read when `tilegym` is imported: the first use reads all of them once
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +15,7 @@ from tilegym.errors import ConfigError
 from tilegym.text import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Fallback = Literal["warn", "error", "silent"]
 
@@ -98,27 +99,41 @@ class Settings:
         return {f.metadata["variable"]: getattr(self, f.name) for f in fields(self)}
 
 
+def parse(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """The settings that an environment asks for, and what is wrong with it; a wrong value counts as not given."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for setting in fields(Settings):
+        variable, parse_value = setting.metadata["variable"], setting.metadata["parse"]
+        text = environ.get(variable)
+        if text is None or (text == "" and parse_value is not parse_flag):
+            continue
+        try:
+            values[setting.name] = parse_value(text)
+        except ValueError as error:
+            problems.append(f"environment variable {variable}: got {text!r}, expected {error}")
+    if values.get("disable_fallback"):
+        if values.get("fallback", "error") != "error":
+            problems.append("DISABLE_FALLBACK=1 and TILEGYM_FALLBACK contradict each other; unset one of them")
+        values["fallback"] = "error"
+    return Settings(**values), problems
+
+
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings that an environment asks for.
 
     Raises:
-        ConfigError: a value means nothing, or a variable's name is a misspelt one of ours.
+        ConfigError: a value means nothing.
     """
-    by_variable = {f.metadata["variable"]: f for f in fields(Settings)}
-    values: dict[str, Any] = {}
-    for variable, setting in by_variable.items():
-        text = environ.get(variable)
-        if text is None or (text == "" and setting.metadata["parse"] is not parse_flag):
-            continue
-        try:
-            values[setting.name] = setting.metadata["parse"](text)
-        except ValueError as error:
-            raise ConfigError(f"environment variable {variable}: expected {error}, got {text!r}") from None
-    if values.get("disable_fallback"):
-        if values.get("fallback", "error") != "error":
-            raise ConfigError("DISABLE_FALLBACK=1 and TILEGYM_FALLBACK contradict each other; unset one of them")
-        values["fallback"] = "error"
-    return Settings(**values)
+    found, problems = parse(environ)
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return found
+
+
+def examine() -> tuple[Settings, list[str]]:
+    """What this process's environment asks for, and what is wrong with it."""
+    return parse(os.environ)
 
 
 _settings: Settings | None = None
@@ -134,12 +149,28 @@ def settings() -> Settings:
 
 def reload() -> Settings:
     """Read the environment anew, forget what plugins it chose, and return the settings in force."""
+    found = read(os.environ)
+    _put_in_force(found)
+    return found
+
+
+@contextmanager
+def override(replacement: Settings) -> Iterator[None]:
+    """Other settings than the environment's inside the block; plugins are loaded anew, at its start and its end."""
+    before = _settings
+    _put_in_force(replacement)
+    try:
+        yield
+    finally:
+        _put_in_force(before)
+
+
+def _put_in_force(replacement: Settings | None) -> None:
     global _settings  # noqa: PLW0603 - the one cached reading of the environment
-    _settings = read(os.environ)
     from tilegym import plugins
 
+    _settings = replacement
     plugins.forget()
-    return _settings
 
 
 def cuda_home() -> str | None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pluggy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -65,6 +65,8 @@ class Backend:
     """Says why it cannot run on a device, or None if it can. Called once per device, on first need."""
     setup: Callable[[], None] | None = None
     """Called once, before the backend's first implementation is loaded."""
+    facts: Callable[[], Mapping[str, str | None]] | None = None
+    """What `tilegym doctor` shows of the backend's surroundings, such as versions of its compiler; None: absent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

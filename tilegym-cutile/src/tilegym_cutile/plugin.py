@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from tilegym.hookspecs import Backend, ImplPack, hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
 TILEGYM_API = 1
@@ -19,10 +21,17 @@ def probe(device: torch.device) -> str | None:
     return toolchain.why_unusable(device)
 
 
+def facts() -> Mapping[str, str | None]:
+    """Versions of all that a kernel needs."""
+    from tilegym_cutile import toolchain
+
+    return toolchain.versions()
+
+
 @hookimpl
 def tilegym_backends() -> list[Backend]:
     """The one backend."""
-    return [Backend(name="cutile", aliases=(), priority=100, device_types=("cuda",), probe=probe)]
+    return [Backend(name="cutile", priority=100, device_types=("cuda",), probe=probe, facts=facts)]
 
 
 @hookimpl
