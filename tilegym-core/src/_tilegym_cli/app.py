@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from _tilegym_cli import demo as _demo
 from _tilegym_cli import listings, tables
 from tilegym.__about__ import __version__
 from tilegym.errors import TileGymError
+from tilegym.text import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,10 +34,25 @@ Json = Annotated[bool, typer.Option("--json", help="Print plain JSON and nothing
 def run() -> None:
     """Run the command line; an error that people can act on is a message, not a traceback."""
     try:
+        _add_commands_of_plugins()
         app(prog_name="tilegym")
     except TileGymError as error:
         typer.echo(f"tilegym: {error}", err=True)
         sys.exit(1)
+
+
+def _add_commands_of_plugins() -> None:
+    """Add what plugins declare; one that cannot be imported is left out with a word."""
+    from tilegym.plugins import catalogue
+
+    with contextlib.redirect_stdout(sys.stderr):
+        for plugin in catalogue().plugins:
+            for command in plugin.commands if plugin.error is None else ():
+                module, _, function = command.target.partition(":")
+                try:
+                    app.command(command.name)(getattr(importlib.import_module(module), function))
+                except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin does, it fails alone
+                    typer.echo(f"tilegym: no command {command.name!r}: {plugin.label}: {describe(error)}", err=True)
 
 
 def _report(gather: Callable[[], Report], show: Callable[[Report], None], as_json: bool) -> Report:

@@ -92,6 +92,15 @@ class ImplPack:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A further command of the command line: `tilegym NAME`."""
+
+    name: str
+    target: str
+    """ "module:function": a function as typer takes it; its module should be light to import."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchEvent:
     """One call of an op, as `tilegym.trace()` and listeners see it."""
 
@@ -121,6 +130,11 @@ class Hooks:
     @hookspec
     def tilegym_impl_packs(self) -> Sequence[ImplPack]:
         """Packs of implementations that this distribution provides."""
+        raise NotImplementedError
+
+    @hookspec
+    def tilegym_commands(self) -> Sequence[Command]:
+        """Commands that this distribution adds to `tilegym`."""
         raise NotImplementedError
 
     @hookspec

@@ -21,7 +21,7 @@ from _tilegym_cli.foreign import FOREIGN_REPAIR, foreign_distribution
 from tilegym import hookspecs
 from tilegym.config import canonical_name, settings
 from tilegym.errors import PluginError, PluginWarning, RegistrationError
-from tilegym.hookspecs import API_VERSION, CORE_PACK, PROJECT, Backend, ImplPack, OpPack
+from tilegym.hookspecs import API_VERSION, CORE_PACK, PROJECT, Backend, Command, ImplPack, OpPack
 from tilegym.text import describe, listed
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Plugin:
     backends: tuple[Backend, ...] = ()
     op_packs: tuple[OpPack, ...] = ()
     impl_packs: tuple[ImplPack, ...] = ()
+    commands: tuple[Command, ...] = ()
     on_dispatch: Callable[..., Any] | None = None
     """The plugin's own `tilegym_on_dispatch` hook caller, if it has one."""
     skipped: str | None = None
@@ -206,6 +207,7 @@ def _declared(plugin: Plugin, module: ModuleType) -> Plugin:
         impl_packs=tuple(
             replace(pack, backend=canonical_name(pack.backend)) for pack in collect("tilegym_impl_packs", ImplPack)
         ),
+        commands=collect("tilegym_commands", Command),
         on_dispatch=manager.hook.tilegym_on_dispatch if listens else None,
     )
 

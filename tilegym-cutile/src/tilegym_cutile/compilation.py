@@ -7,6 +7,7 @@ each distinct kernel is then compiled by NVIDIA's compiler, through cuda-tile's 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +60,15 @@ class Case:
         """What decides the code apart from sizes: the kernel, the arrays' dtypes and ranks, and yes-or-no constants."""
         return (self.kernel, *map(_kind, self.launch.signature.parameters))
 
+    @property
+    def tile(self) -> int:
+        """The product of the kernel's whole-number constants: how large its tiles are."""
+        return math.prod(
+            constraint.value
+            for constraint in self.launch.signature.parameters
+            if isinstance(constraint, ConstantConstraint) and type(constraint.value) is int
+        )
+
 
 def _kind(constraint: object) -> object:
     if isinstance(constraint, TupleConstraint):
@@ -90,7 +100,7 @@ def cases(op: str, *, arch: str, dtypes: Iterable[torch.dtype] | None = None, ev
         op: the op's name.
         arch: an architecture that `runtime.recording` knows: it may change the configuration.
         dtypes: fewer dtypes than the contract's.
-        every: each distinct kernel, configuration and signature, not one of each branch.
+        every: each distinct kernel, configuration and signature, not the largest tile of each branch.
     """
     implementation = load_implementation(op, "cutile")
     contract = implementation.contract
@@ -102,7 +112,8 @@ def cases(op: str, *, arch: str, dtypes: Iterable[torch.dtype] | None = None, ev
             for launch in launches:
                 case = Case(op=op, sample=sample.name, dtype=dtype, launch=launch)
                 key = (case.kernel, tuple(case.hints.items()), launch.signature.symbol) if every else case.branch
-                found.setdefault(key, case)
+                if key not in found or case.tile > found[key].tile:
+                    found[key] = case
     return list(found.values())
 
 

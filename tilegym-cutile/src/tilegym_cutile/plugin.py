@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilegym.hookspecs import Backend, ImplPack, hookimpl
+from tilegym.hookspecs import Backend, Command, ImplPack, hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,3 +38,9 @@ def tilegym_backends() -> list[Backend]:
 def tilegym_impl_packs() -> list[ImplPack]:
     """Its implementations of TileGym's own ops."""
     return [ImplPack(backend="cutile", op_pack="tilegym", package="tilegym_cutile.ops")]
+
+
+@hookimpl
+def tilegym_commands() -> list[Command]:
+    """`tilegym compile`."""
+    return [Command(name="compile", target="tilegym_cutile.commands:compile_")]

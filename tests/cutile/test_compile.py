@@ -1,0 +1,97 @@
+"""Every kernel compiles for every architecture, and none spills in its default configuration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from _tilegym_cli import app
+from tests.cutile.spills import ALLOWED
+from tilegym import get_registry_info
+from tilegym.testing import load_implementation
+from tilegym_cutile import compilation, toolchain
+from tilegym_cutile.compilation import CompilationError, cases, compile_case
+from tilegym_cutile.runtime import ARCHITECTURES
+
+OPS = [op for op, backends in get_registry_info().items() if "cutile" in backends]
+
+
+def check(op: str, arch: str, *, every: bool) -> None:
+    found = cases(op, arch=arch, every=every)
+    assert {case.dtype for case in found} == set(load_implementation(op, "cutile").contract.dtypes)
+    spilled = []
+    for case in found:
+        compiled = compile_case(case, arch)
+        assert 0 < compiled.usage.registers <= 255
+        assert compiled.usage.shared_memory <= ARCHITECTURES[arch].shared_memory
+        if compiled.usage.stack and (case.kernel, arch) not in ALLOWED:
+            spilled.append((case.kernel, case.sample, case.dtype, case.hints, compiled.usage))
+    assert not spilled
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("op", OPS)
+def test_largest_tile_of_each_branch_compiles_without_spills(op, arch):
+    check(op, arch, every=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("op", OPS)
+def test_every_configuration_compiles_without_spills(op, arch):
+    check(op, arch, every=True)
+
+
+def test_cases_cover_each_kernel_and_dtype():
+    found = cases("softmax", arch="sm_90")
+    assert {(case.kernel, str(case.dtype)) for case in found} == {
+        (kernel, f"torch.{dtype}")
+        for kernel in ("softmax_rows", "softmax_chunks")
+        for dtype in ("float32", "float16", "bfloat16")
+    }
+    assert max(case.tile for case in found if case.kernel == "softmax_rows") == 32768
+
+
+def test_usage_counts_what_a_spilling_kernel_spills():
+    """The gate can fail: a tile far beyond the register file has a stack."""
+    case = next(case for case in cases("softmax", arch="sm_90") if case.kernel == "softmax_rows" and case.tile == 32768)
+    starved = compilation.Case(
+        op=case.op,
+        sample=case.sample,
+        dtype=case.dtype,
+        launch=type(case.launch)(
+            kernel=case.launch.kernel.replace_hints(num_worker_warps=4, occupancy=8),
+            grid=case.launch.grid,
+            args=case.launch.args,
+        ),
+    )
+    assert compile_case(starved, "sm_90").usage.stack > 0
+
+
+def test_missing_compiler_is_told(monkeypatch):
+    case = cases("silu_and_mul", arch="sm_90")[0]
+
+    def no_compiler(*_args, **_kwargs):
+        raise FileNotFoundError("'tileiras' compiler not found")
+
+    monkeypatch.setattr(compilation, "compile_tile", no_compiler)
+    monkeypatch.setattr(toolchain, "why_no_compiler", lambda: "tileiras is not installed: pip install it.")
+    with pytest.raises(CompilationError, match=r"silu_and_mul.*sm_90.*tileiras is not installed"):
+        compile_case(case, "sm_90")
+
+
+def test_unknown_architecture_is_told():
+    with pytest.raises(CompilationError, match=r"silu_and_mul_tiles.*sm_12345"):
+        compile_case(cases("silu_and_mul", arch="sm_90")[0], "sm_12345")
+
+
+def test_command_prints_a_row_per_kernel_and_counts_spills():
+    app._add_commands_of_plugins()
+    result = CliRunner().invoke(app.app, ["compile", "silu_and_mul", "--arch", "sm_90", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["spills"] == 0
+    assert {(row["kernel"], row["arch"]) for row in report["kernels"]} == {("silu_and_mul_tiles", "sm_90")}
+    assert CliRunner().invoke(app.app, ["compile", "no_such_op"]).exit_code == 2
