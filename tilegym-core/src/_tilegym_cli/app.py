@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from _tilegym_cli import demo as _demo
+from _tilegym_cli import doctor as _doctor
+from _tilegym_cli import explain as _explain
 from _tilegym_cli import listings, tables
 from tilegym.__about__ import __version__
 from tilegym.errors import TileGymError
@@ -94,3 +97,35 @@ def backends(as_json: Json = False) -> None:
 def ops(as_json: Json = False) -> None:
     """List the ops, and which backend implements which."""
     _report(listings.ops_report, listings.show_ops, as_json)
+
+
+@app.command()
+def explain(
+    op: Annotated[str, typer.Argument(help="An op's name, such as softmax.")],
+    *,
+    shape: Annotated[str | None, typer.Option(help="The first tensor's: 128x1000; none: the op as such.")] = None,
+    dtype: Annotated[str, typer.Option(help="The tensors': bf16, float32 ...")] = "float32",
+    device: Annotated[str, typer.Option(help="The tensors': cpu, cuda ...")] = "cpu",
+    backend: Annotated[str | None, typer.Option(help="As backend= of the call.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell which backend a call would run on, and why no other; nothing is launched."""
+    gather = partial(
+        _explain.explain_report,
+        op,
+        None if shape is None else _explain.parse_shape(shape),
+        _explain.parse_dtype(dtype),
+        _explain.parse_device(device),
+        backend,
+    )
+    if _report(gather, _explain.show_explanation, as_json)["chosen"] is None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False, as_json: Json = False
+) -> None:
+    """Tell what is installed and in force, what cannot run here and why, and what is broken."""
+    if not _report(_doctor.doctor_report, partial(_doctor.show_doctor, verbose=verbose), as_json)["ok"]:
+        raise typer.Exit(1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 
 from _tilegym_cli.listings import backends_in_order, no_backend
-from _tilegym_cli.tables import console, lines, table
+from _tilegym_cli.tables import console, lines, show, table
 from tilegym import registry
 from tilegym.availability import why_unusable
 from tilegym.errors import NoImplementationError
@@ -191,16 +191,16 @@ def show_demo(report: Mapping[str, Any]) -> None:
     if rows:
         shape = f"{_BATCH} x {_LENGTH} bytes of text, width {_WIDTH}, {report['dtype']}"
         headings = ("backend", "op", "device", "result", "error", "bound", "worst", "ms")
-        target.print(table(f"A decoder block: {shape}", headings, [_cells(row) for row in rows]))
+        table(target, f"A decoder block: {shape}", headings, [_cells(row) for row in rows])
         target.print(
             "error: |result - reference| / |reference|; worst: an element's error as a part of its own bound\n"
         )
     lines(target, "Why not", _reasons(rows))
     if any(row["device"] == "cpu" for row in rows):
-        target.print("Times on a CPU show that it ran; they say nothing about speed.", soft_wrap=True)
+        show(target, "Times on a CPU show that it ran; they say nothing about speed.")
     if report["problem"]:
-        target.print(report["problem"], soft_wrap=True, markup=False)
-    target.print(f"Next: {report['next']}  (in a checkout: hatch run {report['next']})", soft_wrap=True)
+        show(target, report["problem"])
+    show(target, f"Next: {report['next']}  (in a checkout: hatch run {report['next']})")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from _tilegym_cli.tables import console, lines, table
+from _tilegym_cli.tables import console, lines, show, table
 from tilegym import registry
 from tilegym.availability import install_hint, why_unusable
 from tilegym.plugins import catalogue
@@ -61,7 +61,7 @@ def show_backends(report: Mapping[str, Any]) -> None:
     target = console()
     rows = report["backends"]
     if not rows:
-        target.print(no_backend(), soft_wrap=True, markup=False)
+        show(target, no_backend())
         return
     headings = ("backend", "aliases", "distribution", "devices", "priority", "auto", "usable")
     cells = [
@@ -76,7 +76,7 @@ def show_backends(report: Mapping[str, Any]) -> None:
         )
         for row in rows
     ]
-    target.print(table("Backends", headings, cells))
+    table(target, "Backends", headings, cells)
     lines(target, "Why not here", {row["name"]: row["reason"] for row in rows if row["reason"]})
 
 
@@ -110,8 +110,8 @@ def show_ops(report: Mapping[str, Any]) -> None:
     target = console()
     backends, rows = report["backends"], report["ops"]
     cells = [(row["name"], *(name in row["implemented_by"] for name in backends), row["dtypes"]) for row in rows]
-    target.print(table("Ops, and who implements them", ("op", *backends, "dtypes"), cells))
+    table(target, "Ops, and who implements them", ("op", *backends, "dtypes"), cells)
     lines(target, "What they are", {row["name"]: row["summary"] for row in rows if row["summary"]})
     lines(target, "Contracts that do not load", {row["name"]: row["error"] for row in rows if row["error"]})
     if not backends:
-        target.print(no_backend(), soft_wrap=True, markup=False)
+        show(target, no_backend())

@@ -32,14 +32,15 @@ def _plain(value: object) -> object:
     return sorted(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
-def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+def table(target: Console, title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table whose cells are shown as they are, without markup, and folded rather than cut."""
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for heading in headings:
         made.add_column(heading, overflow="fold")
     for row in rows:
         made.add_row(*(_cell(value) for value in row))
-    return made
+    target.print(made)
+    target.print()
 
 
 _MARKS: Final = {True: ("yes", "green"), False: ("no", "red"), None: ("-", "dim")}
@@ -51,6 +52,11 @@ def _cell(value: object) -> Text:
     if isinstance(value, (list, tuple, set, frozenset)):
         return Text(", ".join(map(str, value)) or "-")
     return Text(str(value))
+
+
+def show(target: Console, text: str) -> None:
+    """Text as it is, which only the terminal wraps."""
+    target.print(Text(text), soft_wrap=True)
 
 
 def lines(target: Console, heading: str, entries: Mapping[str, str]) -> None:
