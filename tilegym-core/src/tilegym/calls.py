@@ -66,6 +66,7 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
         tensors=tensors,
         options=options,
         needs_gradient=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),
+        special=not is_plain(tensors),
         transformed=in_transform() or (has_tangent_level() and _has_tangent(tensors)),
     )
 
@@ -93,11 +94,10 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
 
 def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
     implementation = selection.implementation
-    composite = is_composite(implementation)
-    if not composite and not is_plain(call.tensors):
+    if call.special and op.contract is not None and not is_composite(implementation):
         from tilegym.torch_ops import call_op
 
-        return call_op(op, implementation, call)
+        return call_op(op, op.contract, implementation, call)
     key = (op.name, implementation.backend)
     if key in _running.get():
         raise RegistrationError(
@@ -122,7 +122,7 @@ def _remember(
 ) -> None:
     """Keep what was resolved for tensors of this kind, unless anything has changed since."""
     guards = guarded(op)
-    if not guards or len(args) != len(op.positional) or not is_plain(call.tensors):
+    if not guards or len(args) != len(op.positional) or call.special:
         return
     given = dict(zip(op.positional, args, strict=True))
     kinds = [stand_in(given[name]) for name in guards]

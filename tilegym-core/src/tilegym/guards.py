@@ -43,7 +43,15 @@ def make_guard(values: Sequence[Any]) -> Callable[..., bool] | None:
     tensors = [value if isinstance(value, torch.Tensor) else ABSENT for value in values]
     any_size: Any = [[None] * tensor.dim() for tensor in tensors]  # a list per tensor, whatever torch's stub says
     guards = TensorGuards(*tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
-    check: Callable[..., bool] = guards.check
+    same_kinds: Callable[..., bool] = guards.check
+    if not any(tensor.requires_grad for tensor in tensors):
+        return same_kinds
+    grad_mode = torch.is_grad_enabled()
+
+    def check(*values: Any) -> bool:
+        """PyTorch's guard asks each tensor whether it requires a gradient, and not whether gradients are on."""
+        return torch.is_grad_enabled() is grad_mode and same_kinds(*values)
+
     return check
 
 

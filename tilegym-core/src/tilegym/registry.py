@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -70,10 +71,14 @@ def changed() -> None:
 
 
 def forget_files() -> None:
-    """Look for files and run set-ups again on next use."""
+    """Look for files and run set-ups again on next use; what came from modules that are gone is forgotten too."""
     with lock:
         _files.clear()
         _setups_done.clear()
+        for name in [name for name, op in _file_ops.items() if op.declared.__module__ not in sys.modules]:
+            del _file_ops[name]
+        for key in [key for key in _file_implementations if key[0] not in sys.modules]:
+            del _file_implementations[key]
     changed()
 
 
@@ -157,13 +162,15 @@ def pack_of_module(module: str) -> str | None:
 
 def add_implementation(implementation: Implementation) -> None:
     """Register an implementation, from a backend's file or from a script; it takes effect at once."""
-    module = implementation.function.__module__
+    key = (implementation.function.__module__, implementation.op)
     with lock:
+        first = implementation.origin == "file" and key not in _file_implementations
         if implementation.origin == "script":
             _script_implementations[implementation.op, implementation.backend] = implementation
         else:
-            _file_implementations[module, implementation.op] = implementation
-    changed()
+            _file_implementations[key] = implementation
+    if not first:  # a file that is read for the first time changes nothing that was resolved
+        changed()
 
 
 def is_implementation_file(module: str) -> bool:

@@ -33,6 +33,8 @@ class Call:
     needs_gradient: bool = False
     transformed: bool = False
     """vmap, grad, forward-mode or another transform wants to see through the op."""
+    special: bool = False
+    """A tensor is meta, fake, a subclass or a lazy view, or a dispatch mode is active: PyTorch must see the op."""
 
     @property
     def device(self) -> torch.device | None:
@@ -117,11 +119,6 @@ def examine(op: Op, name: str, call: Call) -> Candidate:
 
 def _why_refused(op: Op, implementation: Implementation, call: Call) -> str | None:
     """For reasons that hold for every call of this kind."""
-    composite = is_composite(implementation)
-    if call.transformed and not composite:
-        return "vmap, grad and forward-mode transforms cannot see through its kernels"
-    if call.needs_gradient and not composite:
-        return "it has no backward, and an input requires a gradient"
     unknown = op.unknown_options(implementation, call.options)
     if unknown:
         return f"it does not know the option(s) {listed(unknown)}"
@@ -133,6 +130,19 @@ def _why_refused(op: Op, implementation: Implementation, call: Call) -> str | No
         capability = torch.cuda.get_device_capability(call.device)
         if capability < implementation.min_capability:
             return f"it needs compute capability {implementation.min_capability}, {call.device} has {capability}"
+    return None if is_composite(implementation) else _why_kernels_refuse(op, call)
+
+
+def _why_kernels_refuse(op: Op, call: Call) -> str | None:
+    """For what PyTorch cannot do through code that it does not see."""
+    if call.transformed:
+        return "vmap, grad and forward-mode transforms cannot see through its kernels"
+    if call.needs_gradient:
+        return "it has no backward, and an input requires a gradient"
+    if call.special and op.contract is None:
+        return "its kernels take plain tensors only, and without a contract PyTorch cannot be shown the op"
+    if call.special and set(call.options) - op.hints:
+        return f"its option(s) {listed(set(call.options) - op.hints)} are for plain tensors only"
     return None
 
 

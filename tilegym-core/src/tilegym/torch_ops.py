@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilegym import registry
-from tilegym.errors import NoImplementationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,22 +29,8 @@ _library: Any = None  # a torch.library.Library, once needed; its methods are un
 _defined: dict[str, Callable[..., Any]] = {}
 
 
-def call_op(op: Op, implementation: Implementation, call: Call) -> Any:
-    """Call an op through PyTorch's dispatcher, on the implementation chosen.
-
-    Raises:
-        NoImplementationError: the op has no contract, or options that its schema does not hold are given.
-    """
-    contract = op.contract
-    where = f"{op.name}: backend {implementation.backend!r}"
-    if contract is None:
-        raise NoImplementationError(
-            f"{where} got a meta, fake or subclass tensor, a lazy view, or a call inside a dispatch mode; an op "
-            "without a contract takes plain tensors only. Give it a contract, or implement it with composite=True"
-        )
-    options = set(call.options) - op.hints
-    if options:
-        raise NoImplementationError(f"{where}: the option(s) {', '.join(sorted(options))} are for plain tensors only")
+def call_op(op: Op, contract: Contract, implementation: Implementation, call: Call) -> Any:
+    """Call an op through PyTorch's dispatcher, on the implementation chosen."""
     named = dict(zip(op.canonical_parameters, call.canonical, strict=True))
     out = named.pop(_OUT, None)
     result = torch_op(op, contract)(*named.values(), backend=implementation.backend)
