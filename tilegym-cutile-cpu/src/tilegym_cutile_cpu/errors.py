@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cuda.tile._exception import Loc
+if TYPE_CHECKING:
+    from cuda.tile._exception import Loc
 
 BlockId = tuple[int, int, int]
 

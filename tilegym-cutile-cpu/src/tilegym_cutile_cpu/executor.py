@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import torch
@@ -17,9 +16,13 @@ from tilegym_cutile_cpu.config import sanitize_by_default
 from tilegym_cutile_cpu.errors import LaunchError
 from tilegym_cutile_cpu.interpreter import bind, program, run
 from tilegym_cutile_cpu.memory import Memory
-from tilegym_cutile_cpu.poison import PoisonedAllocations
+from tilegym_cutile_cpu.poisoning import PoisonedAllocations
+from tilegym_cutile_cpu.progress import follow
 from tilegym_cutile_cpu.sanitizer import SanitizedMemory
-from tilegym_cutile_cpu.signature import signature
+from tilegym_cutile_cpu.signature import annotated_function, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,50 +39,59 @@ class LaunchRecord:
     seconds: float
 
 
-_emulating: ContextVar[Emulation | None] = ContextVar("tilegym_cutile_cpu_emulating", default=None)
+_emulating: ContextVar[Mode | None] = ContextVar("tilegym_cutile_cpu_emulating", default=None)
 _recording: ContextVar[tuple[list[LaunchRecord], ...]] = ContextVar("tilegym_cutile_cpu_recording", default=())
 
 
 @dataclass(frozen=True)
-class Emulation:
-    """What `emulate` was asked for."""
+class Mode:
+    """How kernels run: see `launch`."""
 
     sanitize: bool
+    debug: bool
 
 
-def launch(grid: Sequence[int], kernel: ct.kernel, args: Sequence[Any], *, sanitize: bool | None = None) -> None:
+def launch(
+    grid: Sequence[int], kernel: ct.kernel, args: Sequence[Any], *, sanitize: bool | None = None, debug: bool = False
+) -> None:
     """Run a `@ct.kernel` on CPU tensors, block after block, and return when it is done.
 
     grid: one to three numbers of blocks.
     args: the kernel's arguments, as `ct.launch` takes them; tensors of any strides.
     sanitize: watch every memory access, and raise a `SanitizerError` at the first one that is wrong on a GPU even
         though it may go unnoticed there. None: as TILEGYM_CUTILE_CPU_SANITIZE says, which is off unless set.
+    debug: run the kernel's Python function itself, many times slower, so that `breakpoint()` and `print` work in it.
     """
     if not isinstance(kernel, ct.kernel):
         raise LaunchError(f"expected a function decorated with @ct.kernel, got {type(kernel).__name__}")
-    name = kernel._annotated_function.pyfunc.__name__
+    name = annotated_function(kernel).pyfunc.__name__
     dims = _grid(grid, name)
     args = tuple(args)
     for tensor in _tensors(args):
         _check_tensor(tensor, name)
     started = time.perf_counter()
-    with torch.no_grad(), torch._C.DisableTorchFunction():
-        _run(dims, kernel, args, sanitize_by_default() if sanitize is None else sanitize)
+    with torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001 - as torch.overrides documents
+        _run(dims, kernel, args, Mode(sanitize_by_default() if sanitize is None else sanitize, debug))
     record = LaunchRecord(kernel_name=name, grid=dims, seconds=time.perf_counter() - started)
     for records in _recording.get():
         records.append(record)
 
 
-def _run(grid: tuple[int, int, int], kernel: ct.kernel, args: tuple[Any, ...], sanitize: bool) -> None:
+def _run(grid: tuple[int, int, int], kernel: ct.kernel, args: tuple[Any, ...], mode: Mode) -> None:
     try:
         sig = signature(kernel, args)
     except TypeError as error:
-        raise LaunchError(f"kernel '{kernel._annotated_function.pyfunc.__name__}': {error}") from error
-    memory = SanitizedMemory() if sanitize else Memory()
-    code = program(kernel, sig)
-    arguments = bind(list(kernel._annotated_function.pysig.parameters), args, sig, memory)
-    for _ in run(code, grid, arguments, memory):
-        pass
+        raise LaunchError(f"kernel '{annotated_function(kernel).pyfunc.__name__}': {error}") from error
+    memory = SanitizedMemory() if mode.sanitize else Memory()
+    arguments = bind(list(annotated_function(kernel).pysig.parameters), args, sig, memory)
+    if mode.debug:
+        from tilegym_cutile_cpu import debugger
+
+        blocks = debugger.run(kernel, sig, grid, arguments, memory)
+    else:
+        blocks = run(program(kernel, sig), grid, arguments, memory)
+    x, y, z = grid
+    follow(blocks, x * y * z, annotated_function(kernel).pyfunc.__name__)
 
 
 def _grid(grid: Sequence[int], name: str) -> tuple[int, int, int]:
@@ -122,15 +134,15 @@ def record_launches() -> Iterator[list[LaunchRecord]]:
 
 
 @contextmanager
-def emulate(sanitize: bool | None = None) -> Iterator[None]:
+def emulate(sanitize: bool | None = None, *, debug: bool = False) -> Iterator[None]:
     """Inside the `with` block, `ct.launch` on CPU tensors runs here. Launches on CUDA tensors go on to the GPU.
 
     Holds for this context (thread or task) alone. A name bound earlier by `from cuda.tile import launch` is not seen:
     call it as `ct.launch`. With `sanitize`, launches are watched as `launch` says, and what `torch.empty` returns is
-    poisoned, so that an output element that no kernel wrote is seen.
+    poisoned, so that an output element that no kernel wrote is seen. `debug` is as for `launch`.
     """
     sanitized = sanitize_by_default() if sanitize is None else sanitize
-    token = _emulating.set(Emulation(sanitized))
+    token = _emulating.set(Mode(sanitized, debug))
     _patch.acquire()
     try:
         with PoisonedAllocations() if sanitized else nullcontext():
@@ -146,7 +158,7 @@ class _LaunchPatch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
-        self._original = ct.launch
+        self._original: Callable[..., None] = ct.launch
 
     def acquire(self) -> None:
         with self._lock:
@@ -160,12 +172,14 @@ class _LaunchPatch:
             if self._users == 0:
                 ct.launch = self._original
 
-    def _launch(self, stream: Any, grid: Sequence[int], kernel: ct.kernel, args: Sequence[Any], /, **options: Any) -> None:
-        emulation = _emulating.get()
-        if emulation is None or any(tensor.is_cuda for tensor in _tensors(args)):
+    def _launch(
+        self, stream: Any, grid: Sequence[int], kernel: ct.kernel, args: Sequence[Any], /, **options: Any
+    ) -> None:
+        mode = _emulating.get()
+        if mode is None or any(tensor.is_cuda for tensor in _tensors(args)):
             self._original(stream, grid, kernel, args, **options)
         else:
-            launch(grid, kernel, args, sanitize=emulation.sanitize)
+            launch(grid, kernel, args, sanitize=mode.sanitize, debug=mode.debug)
 
 
 _patch = _LaunchPatch()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import cuda.tile as ct
 import torch
 from cuda.tile._datatype import DType, float8_e5m3fnu
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FLOAT64_BIAS = 1023
 
@@ -53,7 +57,7 @@ def _to_nearest_away(x: Tensor) -> Tensor:
     return torch.copysign((x.abs() + 0.5).floor(), x)
 
 
-ROUND = {
+_ROUND: dict[ct.RoundingMode, Callable[[Tensor], Tensor]] = {
     ct.RoundingMode.RN: torch.round,
     ct.RoundingMode.RZ: torch.trunc,
     ct.RoundingMode.RM: torch.floor,
@@ -69,7 +73,7 @@ def quantize(value: Tensor, fmt: Format, rounding: ct.RoundingMode) -> Tensor:
     exponent = ((bits >> 52) & 0x7FF) - _FLOAT64_BIAS
     step = torch.clamp(exponent, min=fmt.min_exponent, max=_FLOAT64_BIAS) - fmt.mantissa
     ulp = ((step + _FLOAT64_BIAS) << 52).view(torch.float64)
-    rounded = ROUND[rounding](wide / ulp) * ulp
+    rounded = _ROUND[rounding](wide / ulp) * ulp
     too_large = rounded.abs() > fmt.largest
     result = torch.where(too_large, torch.copysign(_overflow(wide, fmt, rounding), wide), rounded)
     if fmt.smallest:
@@ -99,7 +103,7 @@ def decode_bits(raw: Tensor, dtype: DType) -> Tensor:
     """The float32 values of `raw`, one byte for each element."""
     if dtype in _NATIVE:
         return raw.view(_NATIVE[dtype]).to(torch.float32)
-    return _codes(dtype)[raw.to(torch.int64)]
+    return _codes(dtype).index_select(0, raw.reshape(-1).to(torch.int64)).reshape(raw.shape)
 
 
 def encode_bits(value: Tensor, dtype: DType) -> Tensor:
@@ -124,7 +128,7 @@ def _codes(dtype: DType) -> Tensor:
     code = torch.arange(1 << (exponents + fmt.mantissa))
     exponent, fraction = code >> fmt.mantissa, (code & ((1 << fmt.mantissa) - 1)) / 2**fmt.mantissa
     scale = torch.exp2(torch.clamp(exponent, min=1) - 1 + float(fmt.min_exponent))
-    values = (torch.where(exponent > 0, 1.0, 0.0) + fraction) * scale
+    values: Tensor = (torch.where(exponent > 0, 1.0, 0.0) + fraction) * scale
     if dtype == ct.float4_e2m1fn:
         return torch.cat((values, -values))
     values[-1] = float("nan")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
-from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import cuda.tile as ct
 import torch
 from cuda.tile._bytecode.version import BytecodeVersion
 from cuda.tile._compile import compile_tile
@@ -21,37 +18,48 @@ from cuda.tile.compilation import (
     TupleConstraint,
 )
 
-from tilegym_cutile_cpu import handlers
+import tilegym_cutile_cpu.handlers  # noqa: F401 - fills the tables that `lower` reads
+from tilegym_cutile_cpu.errors import LaunchError
 from tilegym_cutile_cpu.lowering import Frame, Program, lower
 from tilegym_cutile_cpu.memory import Array, Buffer, Memory, Pointer
-from tilegym_cutile_cpu.signature import Constraint
+from tilegym_cutile_cpu.signature import annotated_function
 from tilegym_cutile_cpu.values import compute_dtype, constant
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FunctionType
+
+    import cuda.tile as ct
+    from cuda.tile._ir.ir import Block
+    from cuda.tile.compilation._signature import ParameterConstraint
+
 # The newest bytecode, so that every operation is allowed; naming it also means that no compiler binary is looked for.
-_BYTECODE = BytecodeVersion.V_13_4
+BYTECODE = BytecodeVersion.V_13_4
 
-_programs: weakref.WeakKeyDictionary[FunctionType, dict[str, Program]] = weakref.WeakKeyDictionary()
-
-assert handlers.__all__, "importing the handlers fills the tables that `lower` reads"
+_programs: weakref.WeakKeyDictionary[FunctionType, dict[str | None, Program]] = weakref.WeakKeyDictionary()
 
 
 def program(kernel: ct.kernel, signature: KernelSignature) -> Program:
     """The lowered kernel, from the cache if it was lowered for this signature before."""
-    function = kernel._annotated_function.pyfunc
+    function = annotated_function(kernel).pyfunc
     known = _programs.setdefault(function, {})
-    symbol = signature.symbol
-    assert symbol is not None, "signature() names the symbol, which holds every constraint"
+    symbol = signature.symbol  # it spells out every constraint
     if symbol not in known:
-        result = compile_tile(
-            kernel._annotated_function,
-            [signature],
-            bytecode_version=_BYTECODE,
-            return_final_ir=True,
-            return_cubin=False,
-        )
-        (block,) = result.final_ir
-        known[symbol] = lower(function.__name__, block)
+        known[symbol] = lower(function.__name__, final_ir(kernel, signature))
     return known[symbol]
+
+
+def final_ir(kernel: ct.kernel, signature: KernelSignature) -> Block:
+    """What the compiler's front end makes of a kernel: typed operations, with every cast and broadcast spelled out."""
+    result = compile_tile(
+        annotated_function(kernel),
+        [signature],
+        bytecode_version=BYTECODE,
+        return_final_ir=True,
+        return_cubin=False,
+    )
+    blocks: Sequence[Block] = result.final_ir or ()
+    return blocks[0]
 
 
 def run(code: Program, grid: tuple[int, int, int], arguments: Sequence[Any], memory: Memory) -> Iterator[None]:
@@ -77,7 +85,7 @@ def bind(names: Sequence[str], args: Sequence[Any], signature: KernelSignature, 
     return flat
 
 
-def _bind_one(name: str, arg: Any, constraint: Constraint, memory: Memory) -> Iterator[Any]:
+def _bind_one(name: str, arg: Any, constraint: ParameterConstraint, memory: Memory) -> Iterator[Any]:
     if isinstance(constraint, TupleConstraint):
         for i, (item, item_constraint) in enumerate(zip(arg, constraint.items, strict=True)):
             yield from _bind_one(f"{name}[{i}]", item, item_constraint, memory)
@@ -91,11 +99,13 @@ def _bind_one(name: str, arg: Any, constraint: Constraint, memory: Memory) -> It
         index_dtype = compute_dtype(constraint.index_dtype)
         yield Pointer(array.buffer, torch.tensor(array.start))
         yield from (torch.tensor(extent, dtype=index_dtype) for extent in (*array.shape, *array.strides))
-    else:
-        assert isinstance(constraint, ConstantConstraint)
+    elif not isinstance(constraint, ConstantConstraint):
+        raise LaunchError(f"argument '{name}': {type(constraint).__name__} is not supported")
 
 
-def _array(name: str, group: str, tensor: torch.Tensor, constraint: ArrayConstraint, memory: Memory) -> Array:
+def _array(name: str, group: str, tensor: torch.Tensor, constraint: ParameterConstraint, memory: Memory) -> Array:
+    if not isinstance(constraint, ArrayConstraint):
+        raise LaunchError(f"argument '{name}': {type(constraint).__name__} is not supported")
     buffer = Buffer.of(name, group, tensor.detach(), constraint.dtype)
     memory.add(buffer)
-    return Array(buffer, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+    return Array(buffer, int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))

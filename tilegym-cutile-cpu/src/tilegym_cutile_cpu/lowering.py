@@ -8,17 +8,20 @@ operation does is said by its handler, in `tilegym_cutile_cpu.handlers`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cuda.tile._exception import Loc
-from cuda.tile._ir.ir import Block, Operation, Var
 from cuda.tile._ir.type import TokenTy
 
 from tilegym_cutile_cpu.errors import BlockId, EmulationError, KernelError, Site, UnsupportedOperationError
-from tilegym_cutile_cpu.memory import Memory
+
+if TYPE_CHECKING:
+    from cuda.tile._exception import Loc
+    from cuda.tile._ir.ir import Block, Operation, Var
+
+    from tilegym_cutile_cpu.memory import Memory
 
 
 class JumpKind(enum.Enum):
@@ -46,6 +49,8 @@ class Frame:
     memory: Memory
 
 
+_PAST_THE_END = Jump(JumpKind.END, ())
+
 Step = Callable[[Frame], "Jump | None"]
 Kernel = Callable[..., Any]
 PureHandler = Callable[[Any], Kernel]
@@ -67,6 +72,16 @@ def pure(*operations: type[Operation]) -> Callable[[PureHandler], PureHandler]:
     def register(handler: PureHandler) -> PureHandler:
         PURE.update(dict.fromkeys(operations, handler))
         return handler
+
+    return register
+
+
+def plain(*operations: type[Operation]) -> Callable[[Kernel], Kernel]:
+    """Register a function of the operands' values itself, for operations that have nothing else to say."""
+
+    def register(function: Kernel) -> Kernel:
+        PURE.update(dict.fromkeys(operations, lambda op: function))  # noqa: ARG005 - handlers take the operation
+        return function
 
     return register
 
@@ -98,20 +113,18 @@ class Region:
     steps: list[tuple[Step, Operation]]
     kernel_name: str
 
-    def __call__(self, frame: Frame) -> Jump | None:
-        operation = None
-        try:
-            for step, operation in self.steps:
+    def __call__(self, frame: Frame) -> Jump:
+        for step, operation in self.steps:
+            try:
                 jump = step(frame)
-                if jump is not None:
-                    return jump
-        except EmulationError:
-            raise
-        except Exception as error:
-            assert operation is not None
-            site = Site.of(self.kernel_name, operation.loc, frame.block)
-            raise KernelError(site, f"{operation.op} failed: {type(error).__name__}: {error}") from error
-        return None
+            except EmulationError:
+                raise
+            except Exception as error:
+                site = Site.of(self.kernel_name, operation.loc, frame.block)
+                raise KernelError(site, f"{operation.op} failed: {type(error).__name__}: {error}") from error
+            if jump is not None:
+                return jump
+        return _PAST_THE_END
 
 
 @dataclass(frozen=True)
@@ -162,24 +175,31 @@ class Lowering:
         self._slots: dict[str, int] = {}
         self._constants: dict[int, Any] = {}
 
-    def slot(self, var: Var) -> int:
+    def slot(self, var: Var[Any]) -> int:
         return self._slots.setdefault(var.name, len(self._slots))
 
-    def slots(self, variables: Sequence[Var]) -> list[int]:
-        return [self.slot(var) for var in variables]
+    def slots(self, variables: Iterable[Var[Any] | None]) -> list[int]:
+        return [self.slot(var) for var in variables if var is not None]
 
     def site(self, loc: Loc) -> Site:
         return Site.of(self.kernel_name, loc)
 
-    def set_constant(self, var: Var, value: Any) -> None:
+    def set_constant(self, var: Var[Any], value: Any) -> None:
         self._constants[self.slot(var)] = value
         self.constant_slots.add(self.slot(var))
 
     def initial_values(self) -> list[Any]:
         return [self._constants.get(slot) for slot in range(len(self._slots))]
 
+    def extend(self, values: list[Any]) -> None:
+        """Add the slots that are new since `values` was made or last extended."""
+        values.extend(self._constants.get(slot) for slot in range(len(values), len(self._slots)))
+
     def region(self, block: Block) -> Region:
-        lowered = [(step, op) for op in block.operations if (step := self._step(op)) is not None]
+        return self.operations(block.operations)
+
+    def operations(self, operations: Iterable[Operation]) -> Region:
+        lowered = [(step, op) for op in operations if (step := self._step(op)) is not None]
         return Region(lowered, self.kernel_name)
 
     def _step(self, op: Operation) -> Step | None:
@@ -195,12 +215,11 @@ class Lowering:
         raise UnsupportedOperationError(f"{self.site(op.loc)}: operation '{op.op}' cannot run on the CPU")
 
     def _operands(self, op: Operation) -> list[int | list[int] | None]:
-        """The slots of the operands in the order of the operation's fields: a list for a tuple, None for an absent one."""
+        """The slots of the operands, in the order of their fields: a list for a tuple, None for what is absent."""
         found: list[int | list[int] | None] = []
-        for name in op._operand_names:
+        for name, value in op.operands.items():
             if name in _TOKEN_OPERANDS:
                 continue
-            value = getattr(op, name)
             found.append(self.slots(value) if isinstance(value, tuple) else None if value is None else self.slot(value))
         return found
 

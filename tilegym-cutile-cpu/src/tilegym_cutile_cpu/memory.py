@@ -5,8 +5,8 @@ All accesses go through a `Memory`. The sanitizer is a subclass that looks at ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from cuda.tile import PaddingMode
@@ -15,6 +15,9 @@ from torch import Tensor
 
 from tilegym_cutile_cpu.errors import BlockId, OutOfBoundsError, Site
 from tilegym_cutile_cpu.values import compute_dtype, decode, encode, memory_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _PADDING = {
     PaddingMode.ZERO: 0.0,
@@ -54,7 +57,7 @@ class Buffer:
 
     def index(self, offset: int) -> tuple[int, ...]:
         """The index into the argument of an element of the storage."""
-        rest = offset - self.tensor.storage_offset()
+        rest = offset - int(self.tensor.storage_offset())
         found = [0] * self.tensor.ndim
         for axis in sorted(range(self.tensor.ndim), key=self.tensor.stride, reverse=True):
             stride = self.tensor.stride(axis)
@@ -180,8 +183,9 @@ class Memory:
         box.of(buffer.flat).copy_(encode(part, buffer.dtype))
         self.changes += 1
 
-    def update_tile(self, view: TiledView, index: Sequence[int], update: Callable[..., Tensor], access: Access,
-                    operand: Tensor) -> None:
+    def update_tile(
+        self, view: TiledView, index: Sequence[int], update: Callable[..., Tensor], access: Access, operand: Tensor
+    ) -> None:
         """Atomically replace each element of the tile that is inside the array by `update(element, operand)`."""
         box = self._box(view, index, access)
         buffer = view.array.buffer
@@ -196,17 +200,23 @@ class Memory:
         offset = array.start
         for position, stride in zip(first, array.strides, strict=True):
             offset += position * stride
-        if all(0 <= low and low + size <= extent for low, size, extent in zip(first, view.tile_shape, array.shape, strict=True)):
+        if all(
+            low >= 0 and low + size <= extent
+            for low, size, extent in zip(first, view.tile_shape, array.shape, strict=True)
+        ):
             return Box(view.tile_shape, array.strides, offset, None, first)
         if access.in_bounds:
             raise OutOfBoundsError(
                 self.site(access),
-                f"check_bounds=False, but this tile of shape {view.tile_shape} leaves the array, of shape {array.shape}",
+                f"check_bounds=False, but this tile of shape {view.tile_shape} leaves the array of shape {array.shape}",
                 argument=array.buffer.name,
                 index=first,
             )
         low = [min(max(-at, 0), size) for at, size in zip(first, view.tile_shape, strict=True)]
-        high = [max(min(extent - at, size), skip) for at, size, extent, skip in zip(first, view.tile_shape, array.shape, low, strict=True)]
+        high = [
+            max(min(extent - at, size), skip)
+            for at, size, extent, skip in zip(first, view.tile_shape, array.shape, low, strict=True)
+        ]
         offset += sum(skip * stride for skip, stride in zip(low, array.strides, strict=True))
         shape = tuple(end - skip for skip, end in zip(low, high, strict=True))
         if 0 in shape:
@@ -239,8 +249,9 @@ class Memory:
         pointer.buffer.flat[offset] = encode(value, pointer.buffer.dtype)
         self.changes += 1
 
-    def update(self, pointer: Pointer, mask: Tensor | None, update: Callable[..., Tensor], access: Access,
-               *operands: Tensor) -> Tensor:
+    def update(
+        self, pointer: Pointer, mask: Tensor | None, update: Callable[..., Tensor], access: Access, *operands: Tensor
+    ) -> Tensor:
         """Atomically replace elements by `update(element, *operands)`, one lane after another. Returns what was there.
 
         Lanes that the mask leaves out return zero.
@@ -267,14 +278,15 @@ class Memory:
         offset = pointer.offset if mask is None else pointer.offset[mask]
         if not offset.numel():
             return
+        size = pointer.buffer.flat.numel()
         low, high = torch.aminmax(offset)
-        if int(low) < 0 or int(high) >= pointer.buffer.flat.numel():
-            wrong = int(low) if int(low) < 0 else int(high)
+        if int(low) < 0 or int(high) >= size:
+            first = int(offset[(offset < 0) | (offset >= size)][0])
             raise OutOfBoundsError(
                 self.site(access),
-                f"outside the allocation, of {pointer.buffer.flat.numel()} elements",
+                f"outside the allocation, of {size} elements",
                 argument=pointer.buffer.name,
-                index=pointer.buffer.index(wrong),
+                index=pointer.buffer.index(first),
             )
 
     def site(self, access: Access) -> Site:
@@ -304,4 +316,6 @@ def permuted(array: Array, order: Sequence[int]) -> Array:
     """The array with its axes in another order."""
     if tuple(order) == tuple(range(len(array.shape))):
         return array
-    return Array(array.buffer, array.start, tuple(array.shape[a] for a in order), tuple(array.strides[a] for a in order))
+    return Array(
+        array.buffer, array.start, tuple(array.shape[a] for a in order), tuple(array.strides[a] for a in order)
+    )

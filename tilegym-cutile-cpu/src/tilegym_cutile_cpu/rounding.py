@@ -6,12 +6,16 @@ Each function returns the float64 nearest to the exact result and, where that is
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cuda.tile as ct
 import torch
-from cuda.tile._datatype import DType
 from torch import Tensor
 
 from tilegym_cutile_cpu.formats import FORMATS, quantize
+
+if TYPE_CHECKING:
+    from cuda.tile._datatype import DType
 
 _SPLITTER = 2.0**27 + 1  # Veltkamp's constant: halves a float64 into two numbers whose products are exact
 
@@ -64,7 +68,11 @@ def round_result(value: Tensor, error: Tensor, dtype: DType, rounding: ct.Roundi
         }.get(rounding)
         if toward is None:
             return value
-        return torch.where(toward, torch.nextafter(value, torch.copysign(torch.full_like(value, torch.inf), error)), value)
+        return torch.where(
+            toward, torch.nextafter(value, torch.copysign(torch.full_like(value, torch.inf), error)), value
+        )
     # Between two neighbours of the narrow format any float64 rounds alike, so one step toward the error is enough.
-    sticky = torch.where(error != 0, torch.nextafter(value, torch.copysign(torch.full_like(value, torch.inf), error)), value)
+    sticky = torch.where(
+        error != 0, torch.nextafter(value, torch.copysign(torch.full_like(value, torch.inf), error)), value
+    )
     return quantize(sticky, FORMATS[dtype], rounding)

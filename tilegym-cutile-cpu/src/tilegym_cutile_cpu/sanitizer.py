@@ -8,16 +8,20 @@ the kernel left undetermined is poisoned, so that results show whether the kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from cuda.tile._datatype import DType
 from torch import Tensor
 
 from tilegym_cutile_cpu.errors import AccessError, BlockId
 from tilegym_cutile_cpu.memory import Access, Buffer, Memory, Pointer, TiledView
 from tilegym_cutile_cpu.shadow import History, Kind, Lanes, Piece, Place, Shadow
 from tilegym_cutile_cpu.values import compute_dtype, undetermined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cuda.tile._datatype import DType
 
 
 class SanitizerError(AccessError):
@@ -38,9 +42,7 @@ class RaceError(SanitizerError):
     other_block: the block that used it before.
     """
 
-    def __init__(
-        self, *where: object, other_block: BlockId, argument: str, index: tuple[int, ...]
-    ) -> None:
+    def __init__(self, *where: object, other_block: BlockId, argument: str, index: tuple[int, ...]) -> None:
         super().__init__(*where, argument=argument, index=index)  # type: ignore[arg-type]  # site and message
         self.other_block = other_block
 
@@ -77,8 +79,9 @@ class SanitizedMemory(Memory):
         self._check_tile(Kind.WRITE, view, index, access)
         super().store_tile(view, index, tile, access)
 
-    def update_tile(self, view: TiledView, index: Sequence[int], update: Callable[..., Tensor], access: Access,
-                    operand: Tensor) -> None:
+    def update_tile(
+        self, view: TiledView, index: Sequence[int], update: Callable[..., Tensor], access: Access, operand: Tensor
+    ) -> None:
         self._check_tile(Kind.ATOMIC, view, index, access)
         super().update_tile(view, index, update, access, operand)
 
@@ -90,8 +93,9 @@ class SanitizedMemory(Memory):
         self._check_lanes(Kind.WRITE, pointer, mask, access)
         super().store(pointer, value, mask, access)
 
-    def update(self, pointer: Pointer, mask: Tensor | None, update: Callable[..., Tensor], access: Access,
-               *operands: Tensor) -> Tensor:
+    def update(
+        self, pointer: Pointer, mask: Tensor | None, update: Callable[..., Tensor], access: Access, *operands: Tensor
+    ) -> Tensor:
         self._check_lanes(Kind.ATOMIC, pointer, mask, access)
         return super().update(pointer, mask, update, access, *operands)
 
@@ -163,4 +167,3 @@ class SanitizedMemory(Memory):
 
     def _shadow(self, buffer: Buffer) -> Shadow:
         return self._shadows[buffer.storage]
-

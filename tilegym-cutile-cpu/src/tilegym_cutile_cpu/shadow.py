@@ -1,21 +1,23 @@
 """Who used each address: the memory of the sanitizer.
 
-Blocks run one after another here, but on a GPU two blocks are ordered only by atomic operations: what a block did before
-a *release* at some address comes before what another does after an *acquire* there. So a block's work is cut into
-segments, a new one after each release, and a block knows which segments of others come before what it does now. An
-address remembers the segments that used it last. Using it is a race unless those come before.
+Blocks run one after another here, but on a GPU two blocks are ordered only by atomic operations: what a block did
+before a *release* at some address comes before what another does after an *acquire* there. So a block's work is cut
+into segments, a new one after each release, and a block knows which segments of others come before what it does now.
+An address remembers the segments that used it last. Using it is a race unless those come before.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tilegym_cutile_cpu.errors import BlockId
-from tilegym_cutile_cpu.memory import Box, Buffer
+if TYPE_CHECKING:
+    from tilegym_cutile_cpu.errors import BlockId
+    from tilegym_cutile_cpu.memory import Box, Buffer
 
 
 class Kind(enum.Enum):
@@ -131,7 +133,9 @@ class Piece:
         return self.box.of(table)
 
     def put(self, table: Tensor, value: Tensor | int) -> None:
-        self.box.of(table)[...] = value
+        """Where the box has a stride of 0, all that shares an address gets one value: the first will do."""
+        once = tuple(slice(1) if stride == 0 else slice(None) for stride in self.box.strides)
+        self.box.of(table)[once] = value[once] if isinstance(value, Tensor) else value
 
     def offsets(self) -> Tensor:
         offset = torch.tensor(self.box.offset)

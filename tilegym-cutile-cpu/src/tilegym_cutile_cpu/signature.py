@@ -6,12 +6,17 @@ and fake tensors have a signature too, so a kernel can be compiled or interprete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import torch
-from cuda.tile._annotated_function import HomogeneousTupleNode, LeafAnnotationNode, ParameterAnnotationNode
+from cuda.tile._annotated_function import (
+    AnnotatedFunction,
+    HomogeneousTupleNode,
+    LeafAnnotationNode,
+    ParameterAnnotationNode,
+)
 from cuda.tile._ir.typing_support import to_dtype
 from cuda.tile.compilation import (
     ArrayConstraint,
@@ -23,6 +28,9 @@ from cuda.tile.compilation import (
     TupleConstraint,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 Constraint = ArrayConstraint | ConstantConstraint | ListConstraint | ScalarConstraint | TupleConstraint
 
 _ALIGNMENT = 16  # bytes: what a tensor core load wants, and what every allocator gives a storage
@@ -31,18 +39,22 @@ _SPECIALIZED_RANK = 5  # arrays of a higher rank get no per-dimension assumption
 
 def signature(kernel: ct.kernel, args: Sequence[Any]) -> KernelSignature:
     """The signature under which `ct.launch` would compile `kernel` for `args`, its symbol included."""
-    annotated = kernel._annotated_function
+    annotated = annotated_function(kernel)
     names = list(annotated.pysig.parameters)
     if len(args) != len(names):
-        raise TypeError(
-            f"kernel '{annotated.pyfunc.__name__}' takes {len(names)} arguments {tuple(names)}, got {len(args)}"
-        )
+        raise TypeError(f"takes {len(names)} arguments {tuple(names)}, got {len(args)}")
     constraints = [
         _constraint(arg, node, name)
         for arg, node, name in zip(args, annotated.parameter_annotations, names, strict=True)
     ]
     unnamed = KernelSignature(constraints, CallingConvention.cutile_python_v2())
     return unnamed.with_mangled_symbol(annotated.pyfunc.__name__)
+
+
+def annotated_function(kernel: ct.kernel) -> AnnotatedFunction:
+    """The Python function of a kernel, with what its parameters' annotations say."""
+    function: AnnotatedFunction = kernel._annotated_function  # noqa: SLF001 - no public name
+    return function
 
 
 def _constraint(value: Any, node: ParameterAnnotationNode, name: str) -> Constraint:
@@ -58,11 +70,18 @@ def _constraint(value: Any, node: ParameterAnnotationNode, name: str) -> Constra
     if isinstance(value, list):
         if not value or not all(isinstance(item, torch.Tensor) for item in value):
             raise TypeError(f"argument '{name}' is a list; expected a non-empty list of tensors")
-        element = _array_constraint(value, node.list and node.list.element)
+        element = _array_constraint(value, node.list.element if node.list else None)
         return ListConstraint(element, alias_groups=(), elements_may_alias=True)
-    if isinstance(value, torch.dtype):
-        return ConstantConstraint(to_dtype(value))
-    if node.constant or not isinstance(value, (bool, int, float)):
+    return _number_constraint(value, node, name)
+
+
+def _number_constraint(value: Any, node: LeafAnnotationNode, name: str) -> Constraint:
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(
+            f"argument '{name}' is a {type(value).__name__}; cuTile kernels take tensors, bools, ints, floats,"
+            " lists of tensors, and tuples of these"
+        )
+    if node.constant:
         return ConstantConstraint(value)
     if isinstance(value, bool):
         return ScalarConstraint(ct.bool_)
@@ -131,4 +150,4 @@ def _elements_are_distinct(tensor: torch.Tensor) -> bool:
         return True
     if dims[0][0] <= 0:
         return False
-    return all(outer[0] >= inner[0] * inner[1] for inner, outer in zip(dims, dims[1:]))
+    return all(outer[0] >= inner[0] * inner[1] for inner, outer in pairwise(dims))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tilegym_cutile_cpu.formats import FORMATS, decode_bits, encode_bits, quantize
 
-_COMPUTE = {
+_COMPUTE: dict[DType, torch.dtype] = {
     ct.bool_: torch.bool,
     ct.int8: torch.int8,
     ct.int16: torch.int16,
@@ -47,7 +47,7 @@ _COMPUTE = {
     float8_e5m3fnu: torch.float32,
     ct.float4_e2m1fn: torch.float32,
 }
-_MEMORY = {
+_MEMORY: dict[DType, torch.dtype] = {
     **_COMPUTE,
     ct.uint16: torch.int16,
     ct.uint32: torch.int32,
@@ -110,10 +110,11 @@ def _representable(number: Any, dtype: DType) -> float | int | bool:
     """What the compiler stores for a constant, as a number that the compute dtype can hold."""
     if is_float(dtype):
         kind = dtype_simple_bytecode_type(dtype)
-        return float_from_bits(float_to_bits(float(number), kind), kind)
+        stored: float = float_from_bits(float_to_bits(float(number), kind), kind)
+        return stored
     if is_boolean(dtype):
         return bool(number)
-    bits = dtype.bitwidth
+    bits: int = dtype.bitwidth
     unsigned = int(number) & ((1 << bits) - 1)
     wraps = (is_signed(dtype) or dtype == ct.uint64) and unsigned >> (bits - 1)
     return unsigned - (1 << bits) if wraps else unsigned
@@ -143,15 +144,22 @@ def _float_to_float(value: Tensor, source: DType, target: DType, rounding: ct.Ro
 
 
 def _int_to_float(value: Tensor, source: DType, target: DType) -> Tensor:
-    if source == ct.uint64:
-        # Halve numbers of 2**63 and more, keeping the lost bit sticky so that rounding does not change.
-        halved = ((value >> 1) & ~_SIGN_BIT) | (value & 1)
-        wide = torch.where(value < 0, halved.to(torch.float64) * 2, value.to(torch.float64))
-    elif target == ct.float32:
+    if target == ct.float32 and source != ct.uint64:
         return value.to(torch.float32)
+    if source != ct.uint64:
+        wide = _to_float64(value, target)
     else:
-        wide = value.to(torch.float64)
+        halved = ((value >> 1) & ~_SIGN_BIT) | (value & 1)
+        wide = torch.where(value < 0, _to_float64(halved, target) * 2, _to_float64(value, target))
     return _float_to_float(wide, ct.float64, target, ct.RoundingMode.RN)
+
+
+def _to_float64(value: Tensor, target: DType) -> Tensor:
+    """A float64 that rounds to `target` as the integers do: bits that float64 cannot hold are merged into its last."""
+    if value.dtype != torch.int64 or target == ct.float64:
+        return value.to(torch.float64)
+    merged = (value & ~0x7FF) | (((value & 0x7FF) != 0).to(torch.int64) << 11)
+    return torch.where(value.abs() >= 1 << 53, merged, value).to(torch.float64)
 
 
 def _float_to_int(value: Tensor, target: DType) -> Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import cuda.tile as ct
 import torch
-from cuda.tile._datatype import DType, is_boolean, is_float, is_signed
+from cuda.tile._datatype import DType, is_float, is_signed
 from cuda.tile._ir.arithmetic_ops import (
     RawBinaryArithmeticOperation,
     RawBinaryBitwiseOperation,
@@ -20,11 +21,10 @@ from cuda.tile._ir.ops import FusedMulAddOperation
 from torch import Tensor
 
 from tilegym_cutile_cpu import rounding
-from tilegym_cutile_cpu.lowering import Kernel, pure
+from tilegym_cutile_cpu.lowering import Kernel, plain, pure
 from tilegym_cutile_cpu.memory import Pointer
 from tilegym_cutile_cpu.values import cast, compute_dtype, ordered, wrap
 
-Unary_ = Callable[[Tensor], Tensor]
 Binary = Callable[[Tensor, Tensor], Tensor]
 
 # APPROX and FULL leave the last bits open: torch's own results are as good as any.
@@ -75,7 +75,7 @@ _EXACT = {
 
 @pure(RawComparisonOperation)
 def raw_cmp(op: RawComparisonOperation) -> Kernel:
-    compare, dtype = _COMPARE[op.fn], op.lhs.get_type().dtype
+    compare, dtype = _COMPARE[op.fn], op.lhs.get_type().tensor_dtype()
     if dtype == ct.uint64:
         return lambda lhs, rhs: compare(ordered(lhs, dtype), ordered(rhs, dtype))
     return compare
@@ -88,7 +88,7 @@ def raw_binary_bitwise(op: RawBinaryBitwiseOperation) -> Kernel:
 
 @pure(RawBitwiseShiftOperation)
 def raw_bitwise_shift(op: RawBitwiseShiftOperation) -> Kernel:
-    dtype = op.lhs.get_type().dtype
+    dtype = op.lhs.get_type().tensor_dtype()
     if op.fn == "lshift":
         return lambda lhs, rhs: wrap(torch.bitwise_left_shift(lhs, rhs), dtype)
     if dtype == ct.uint64:
@@ -103,23 +103,23 @@ def _shift_right_unsigned(lhs: Tensor, rhs: Tensor) -> Tensor:
     return torch.where(rhs == 0, lhs, shifted & ~copies_of_the_sign)
 
 
-@pure(RawWhereOperation)
-def raw_where(op: RawWhereOperation) -> Kernel:
-    def where(condition: Tensor, x: Tensor | Pointer, y: Tensor | Pointer) -> Tensor | Pointer:
-        if isinstance(x, Pointer) and isinstance(y, Pointer):
-            if x.buffer is not y.buffer:
-                raise NotImplementedError("ct.where between pointers into two arrays cannot run on the CPU")
-            return Pointer(x.buffer, torch.where(condition, x.offset, y.offset))
+@plain(RawWhereOperation)
+def raw_where(condition: Tensor, x: Any, y: Any) -> Tensor | Pointer:
+    """Tiles, or pointers that were taken from arrays as foreign pointers."""
+    if not isinstance(x, Pointer):
         return torch.where(condition, x, y)
-
-    return where
+    if x.buffer is y.buffer:
+        return Pointer(x.buffer, torch.where(condition, x.offset, y.offset))
+    if condition.ndim == 0:
+        return x if condition else y
+    raise NotImplementedError("a tile of pointers into more than one array cannot be held on the CPU")
 
 
 @pure(Unary)
 def unary(op: Unary) -> Kernel:
-    dtype, function = op.operand.get_type().dtype, _UNARY[op.fn]
+    dtype, function = op.operand.get_type().tensor_dtype(), _UNARY[op.fn]
     if op.rounding_mode in _DIRECTED:
-        return _directed(lambda x: rounding.square_root(x), dtype, op.rounding_mode, op.flush_to_zero)
+        return _directed(rounding.square_root, dtype, op.rounding_mode, op.flush_to_zero)
     if is_float(dtype):
         return _flushed(_in_float32(function, dtype), op.flush_to_zero)
     if op.fn == "abs" and not is_signed(dtype):
@@ -129,11 +129,12 @@ def unary(op: Unary) -> Kernel:
 
 @pure(RawBinaryArithmeticOperation)
 def raw_binary_arithmetic(op: RawBinaryArithmeticOperation) -> Kernel:
-    return binary(op.fn, op.lhs.get_type().dtype, op.propagate_nan, op.rounding_mode, op.flush_to_zero)
+    return binary(op.fn, op.lhs.get_type().tensor_dtype(), op.propagate_nan, op.rounding_mode, op.flush_to_zero)
 
 
-def binary(fn: str, dtype: DType, propagate_nan: bool = False, mode: ct.RoundingMode | None = None,
-           flush: bool = False) -> Binary:
+def binary(
+    fn: str, dtype: DType, propagate_nan: bool = False, mode: ct.RoundingMode | None = None, flush: bool = False
+) -> Binary:
     """The function of two tiles of `dtype` that the operation `fn` computes."""
     if not is_float(dtype):
         return _integer_binary(fn, dtype)
@@ -197,14 +198,14 @@ def _remainder(a: Tensor, b: Tensor, floor: Binary) -> Tensor:
 
 @pure(RawFPowIOperation)
 def raw_fpowi(op: RawFPowIOperation) -> Kernel:
-    dtype = op.base.get_type().dtype
+    dtype = op.base.get_type().tensor_dtype()
     power = _in_float32(torch.pow, dtype)
     return lambda base, exponent: power(base, exponent.to(torch.float64)).to(compute_dtype(dtype))
 
 
 @pure(FusedMulAddOperation)
 def fused_multiply_add(op: FusedMulAddOperation) -> Kernel:
-    dtype, mode = op.acc.get_type().dtype, op.rounding_mode
+    dtype, mode = op.acc.get_type().tensor_dtype(), op.rounding_mode
     if mode in _DIRECTED:
         return _directed(rounding.multiply_add, dtype, mode, op.flush_to_zero)
     if dtype == ct.float64:
@@ -239,8 +240,9 @@ def _flush(x: Tensor) -> Tensor:
     return torch.where(x.abs() < torch.finfo(torch.float32).tiny, x * 0, x)
 
 
-def _directed(exact: Callable[..., tuple[Tensor, Tensor]], dtype: DType, mode: ct.RoundingMode,
-              flush: bool) -> Callable[..., Tensor]:
+def _directed(
+    exact: Callable[..., tuple[Tensor, Tensor]], dtype: DType, mode: ct.RoundingMode, flush: bool
+) -> Callable[..., Tensor]:
     target = compute_dtype(dtype)
 
     def compute(*tiles: Tensor) -> Tensor:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from cuda.tile._datatype import DType
 from cuda.tile._ir.ops import AtomicRMWMode, TileAtomicCAS, TileAtomicRedView, TileAtomicRMW
 from torch import Tensor
 
 from tilegym_cutile_cpu.handlers.arithmetic import binary
 from tilegym_cutile_cpu.handlers.views import access
 from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect
-from tilegym_cutile_cpu.memory import Pointer, TiledView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cuda.tile._datatype import DType
+
+    from tilegym_cutile_cpu.memory import Pointer, TiledView
 
 _ARITHMETIC = {
     AtomicRMWMode.ADD_INT: "add",
@@ -31,7 +36,7 @@ _BITWISE = {
 
 def _update(mode: AtomicRMWMode, dtype: DType) -> Callable[[Tensor, Tensor], Tensor]:
     if mode is AtomicRMWMode.EXCHANGE:
-        return lambda old, new: new
+        return lambda _old, new: new
     return _BITWISE[mode] if mode in _BITWISE else binary(_ARITHMETIC[mode], dtype)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cuda.tile as ct
 import torch
-from cuda.tile._datatype import DType
 from cuda.tile._ir.arithmetic_ops import TileAsType
 from cuda.tile._ir.ops import TileBitCast, TilePack, TileUnpack
 from torch import Tensor
@@ -12,22 +13,25 @@ from torch import Tensor
 from tilegym_cutile_cpu.lowering import Kernel, pure
 from tilegym_cutile_cpu.values import cast, decode, encode, memory_dtype
 
+if TYPE_CHECKING:
+    from cuda.tile._datatype import DType
+
 
 @pure(TileAsType)
 def tile_astype(op: TileAsType) -> Kernel:
-    source, target, rounding = op.x.get_type().dtype, op.result_var.get_type().dtype, op.rounding_mode
+    source, target, rounding = op.x.get_type().tensor_dtype(), op.result_var.get_type().tensor_dtype(), op.rounding_mode
     return lambda x: cast(x, source, target, rounding)
 
 
 @pure(TileBitCast)
 def tile_bitcast(op: TileBitCast) -> Kernel:
-    source, target = op.x.get_type().dtype, op.result_var.get_type().dtype
+    source, target = op.x.get_type().tensor_dtype(), op.result_var.get_type().tensor_dtype()
     return lambda x: decode(encode(x, source).contiguous().view(memory_dtype(target)), target)
 
 
 @pure(TilePack)
 def tile_pack(op: TilePack) -> Kernel:
-    source = op.x.get_type().dtype
+    source = op.x.get_type().tensor_dtype()
 
     def pack(x: Tensor) -> Tensor:
         bits = encode(x, source).contiguous()
@@ -40,7 +44,7 @@ def tile_pack(op: TilePack) -> Kernel:
 
 @pure(TileUnpack)
 def tile_unpack(op: TileUnpack) -> Kernel:
-    target: DType = op.result_var.get_type().dtype
+    target: DType = op.result_var.get_type().tensor_dtype()
 
     def unpack(x: Tensor) -> Tensor:
         if target == ct.float4_e2m1fn:

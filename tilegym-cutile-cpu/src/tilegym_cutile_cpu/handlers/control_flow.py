@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from cuda.tile._ir.control_flow_ops import Break, Continue, EndBranch, IfElse, Loop, Return
 from torch import Tensor
 
 from tilegym_cutile_cpu.errors import EndlessLoopError
-from tilegym_cutile_cpu.lowering import Frame, Jump, JumpKind, Lowering, Region, Step, control
+from tilegym_cutile_cpu.lowering import Frame, Jump, JumpKind, Lowering, Step, control
 from tilegym_cutile_cpu.values import compute_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @control(Continue)
@@ -30,7 +32,7 @@ def end_branch(op: EndBranch, lowering: Lowering) -> Step:
 
 
 @control(Return)
-def return_(op: Return, lowering: Lowering) -> Step:
+def return_(_op: Return, _lowering: Lowering) -> Step:
     return _jump(JumpKind.RETURN, [])
 
 
@@ -53,9 +55,9 @@ def if_else(op: IfElse, lowering: Lowering) -> Step:
 
     def run(frame: Frame) -> Jump | None:
         jump = (then if frame.values[condition] else otherwise)(frame)
-        if jump is not None and jump.kind is not JumpKind.END:
+        if jump.kind is not JumpKind.END:
             return jump
-        _assign(frame.values, results, jump.values if jump is not None else ())
+        _assign(frame.values, results, jump.values)
         return None
 
     return run
@@ -69,7 +71,7 @@ def loop(op: Loop, lowering: Lowering) -> Step:
 def _for_loop(op: Loop, lowering: Lowering) -> Step:
     body, body_slots = lowering.region(op.body), lowering.slots(op.body_vars)
     initial, results = lowering.slots(op.initial_values), lowering.slots(op.result_vars)
-    start, stop, step = (lowering.slot(var) for var in (op.start, op.stop, op.step))
+    start, stop, step = lowering.slots((op.start, op.stop, op.step))
     induction, dtype = lowering.slot(op.induction_var), compute_dtype(op.induction_var.get_type().dtype)
 
     def run(frame: Frame) -> Jump | None:
@@ -78,7 +80,7 @@ def _for_loop(op: Loop, lowering: Lowering) -> Step:
         for number in range(int(values[start]), int(values[stop]), int(values[step])):
             values[induction] = torch.tensor(number, dtype=dtype)
             _assign(values, body_slots, carried)
-            jump = _leave(body, frame)
+            jump = body(frame)
             if jump.kind is JumpKind.RETURN:
                 return jump
             carried = jump.values
@@ -101,7 +103,7 @@ def _while_loop(op: Loop, lowering: Lowering) -> Step:
         while True:
             changes = memory.changes
             _assign(values, body_slots, carried)
-            jump = _leave(body, frame)
+            jump = body(frame)
             if jump.kind is JumpKind.RETURN:
                 return jump
             if jump.kind is JumpKind.BREAK:
@@ -118,12 +120,6 @@ _ENDLESS = (
     "this loop never ends: a turn of it changed neither a variable nor memory. Blocks run one after another on the CPU,"
     " so a block cannot wait for a later one"
 )
-
-
-def _leave(body: Region, frame: Frame) -> Jump:
-    jump = body(frame)
-    assert jump is not None, "a loop body ends in a jump"
-    return jump
 
 
 def _same(before: Any, after: Any) -> bool:

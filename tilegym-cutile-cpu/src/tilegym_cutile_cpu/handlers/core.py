@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from cuda.tile._ir.cast_ops import AddrSpaceCast, ReinterpretPointer
 from cuda.tile._ir.control_flow_ops import MakeDummy
 from cuda.tile._ir.core_ops import Assign, TypedConst
 from cuda.tile._ir.ops import (
@@ -20,10 +19,14 @@ from cuda.tile._ir.ops import (
     TileBid,
     TileNumBlocks,
 )
+from cuda.tile._ir.type import TileTy
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import ERASED, Frame, Kernel, Lowering, effect, pure
+from tilegym_cutile_cpu.lowering import ERASED, Frame, Kernel, Lowering, effect, plain, pure
 from tilegym_cutile_cpu.values import compute_dtype, constant
+
+if TYPE_CHECKING:
+    from tilegym_cutile_cpu.memory import Pointer
 
 # Blocks and launches run one after another, so tokens and the waits between dependent grids have nothing to do.
 ERASED.update((MakeToken, JoinTokens, GridDependencyControlWait, GridDependencyControlLaunchDependents))
@@ -31,20 +34,20 @@ ERASED.update((MakeToken, JoinTokens, GridDependencyControlWait, GridDependencyC
 
 @pure(TypedConst)
 def typed_const(op: TypedConst) -> Kernel:
+    """Only tiles are values; the name of a function or a dtype, which debug mode meets, is the compiler's affair."""
     ty = op.result_var.get_type()
-    tile = constant(op.value, ty.dtype, ty.shape)
+    tile = constant(op.value, ty.tensor_dtype(), ty.tensor_shape()) if isinstance(ty, TileTy) else None
     return lambda: tile
 
 
-@pure(Assign, AssumeBounded, AssumeDivBy, AddrSpaceCast, ReinterpretPointer, ForeignPointerCast)
-def same_value(op: Any) -> Kernel:
-    return lambda x: x
+@plain(Assign, AssumeBounded, AssumeDivBy, ForeignPointerCast)
+def same_value(x: Tensor | Pointer) -> Tensor | Pointer:
+    return x
 
 
-@pure(MakeDummy)
-def make_dummy(op: MakeDummy) -> Kernel:
+@plain(MakeDummy)
+def make_dummy() -> None:
     """A variable that no path defines: nothing reads it."""
-    return lambda: None
 
 
 @pure(TileArange)
@@ -55,7 +58,7 @@ def tile_arange(op: TileArange) -> Kernel:
 
 
 @effect(TileBid)
-def tile_bid(op: TileBid, lowering: Lowering) -> Kernel:
+def tile_bid(op: TileBid, _lowering: Lowering) -> Kernel:
     axis = op.axis
 
     def block_index(frame: Frame) -> Tensor:
@@ -65,7 +68,7 @@ def tile_bid(op: TileBid, lowering: Lowering) -> Kernel:
 
 
 @effect(TileNumBlocks)
-def tile_num_blocks(op: TileNumBlocks, lowering: Lowering) -> Kernel:
+def tile_num_blocks(op: TileNumBlocks, _lowering: Lowering) -> Kernel:
     axis = op.axis
 
     def block_count(frame: Frame) -> Tensor:

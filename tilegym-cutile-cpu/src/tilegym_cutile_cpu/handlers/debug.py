@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cuda.tile._datatype import DType
 from cuda.tile._ir.core_ops import TilePrintf
 from cuda.tile._ir.ops import TileAssert
-from torch import Tensor
 
 from tilegym_cutile_cpu.errors import KernelAssertionError
 from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect
 from tilegym_cutile_cpu.values import to_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cuda.tile._datatype import DType
+    from torch import Tensor
 
 # flags, width and precision; a length modifier, which Python does not need; and the conversion.
 _CONVERSION = re.compile(r"%(?:%|([0 #+-]?[0-9]*(?:\.[0-9]+)?)(?:hh|h|ll|l)?([diuoxXeEfFgGaA]))")
@@ -33,10 +36,10 @@ def tile_assert(op: TileAssert, lowering: Lowering) -> Kernel:
 
 
 @effect(TilePrintf)
-def tile_printf(op: TilePrintf, lowering: Lowering) -> Kernel:
+def tile_printf(op: TilePrintf, _lowering: Lowering) -> Kernel:
     dtypes = [arg.get_type().dtype for arg in op.args]
 
-    def printf(frame: Frame, args: Sequence[Tensor]) -> tuple[()]:
+    def printf(_frame: Frame, args: Sequence[Tensor]) -> tuple[()]:
         sys.stdout.write(format_c(op.format, args, dtypes))
         return ()
 
@@ -61,6 +64,7 @@ def _format(value: Any, flags: str, conversion: str) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_format(item, flags, conversion) for item in value) + "]"
     if conversion in "aA":
-        text = float(value).hex()
-        return text.upper() if conversion == "A" else text
-    return f"%{flags}{conversion}" % value
+        digits = float(value).hex()
+        return digits.upper() if conversion == "A" else digits
+    text: str = f"%{flags}{conversion}" % value
+    return text

@@ -8,7 +8,7 @@ from cuda.tile._datatype import DType, is_integral
 from cuda.tile._ir.ops import TileMma, TileMmaScaled
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Kernel, pure
+from tilegym_cutile_cpu.lowering import Kernel, plain, pure
 
 
 @pure(TileMma)
@@ -30,14 +30,10 @@ def _integer_mma(x: Tensor, y: Tensor, acc: Tensor) -> Tensor:
     return acc + torch.matmul(x.double(), y.double()).to(torch.int64).to(torch.int32)
 
 
-@pure(TileMmaScaled)
-def tile_mma_scaled(op: TileMmaScaled) -> Kernel:
+@plain(TileMmaScaled)
+def tile_mma_scaled(x: Tensor, x_scale: Tensor, y: Tensor, y_scale: Tensor, acc: Tensor) -> Tensor:
     """Each block of consecutive elements along K is multiplied by its scale."""
-
-    def mma(x: Tensor, x_scale: Tensor, y: Tensor, y_scale: Tensor, acc: Tensor) -> Tensor:
-        x_block, y_block = x.shape[-1] // x_scale.shape[-1], y.shape[-2] // y_scale.shape[-2]
-        scaled_x = x * x_scale.repeat_interleave(x_block, -1)
-        scaled_y = y * y_scale.repeat_interleave(y_block, -2)
-        return torch.matmul(scaled_x, scaled_y) + acc
-
-    return mma
+    x_block, y_block = x.shape[-1] // x_scale.shape[-1], y.shape[-2] // y_scale.shape[-2]
+    scaled_x = x * x_scale.repeat_interleave(x_block, -1)
+    scaled_y = y * y_scale.repeat_interleave(y_block, -2)
+    return torch.matmul(scaled_x, scaled_y) + acc

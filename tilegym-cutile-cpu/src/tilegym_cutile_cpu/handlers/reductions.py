@@ -65,21 +65,22 @@ def _combine(op: TileReduce | TileScan, lowering: Lowering) -> Combine:
     def combine(frame: Frame, lhs: Tiles, rhs: Tiles) -> Tiles:
         for slot, value in zip((*left, *right), (*lhs, *rhs), strict=True):
             frame.values[slot] = value
-        jump = body(frame)
-        assert jump is not None, "the body of a reduction ends in a jump"
-        return [value.expand(lhs[0].shape) for value in jump.values]
+        return [value.expand(lhs[0].shape) for value in body(frame).values]
 
     return combine
 
 
 def _whole_axis(op: TileReduce) -> Callable[[Tensor, int], Tensor] | None:
-    """torch's own reduction, where it gives what the tree would: a plain sum or extreme of float32 or float64."""
+    """The reduction of torch, where it gives what the tree would: a plain sum or extreme of float32 or float64."""
     if len(op.xs) != 1 or not is_float(op.xs[0].get_type().dtype):
         return None
     if compute_dtype(op.xs[0].get_type().dtype) not in (torch.float32, torch.float64):
         return None
     match op.body.operations:
-        case (RawBinaryArithmeticOperation(fn=fn, rounding_mode=None, flush_to_zero=False, propagate_nan=nan), EndBranch()):
+        case (
+            RawBinaryArithmeticOperation(fn=fn, rounding_mode=None, flush_to_zero=False, propagate_nan=nan),
+            EndBranch(),
+        ):
             if fn == "add":
                 return torch.sum
             if fn in ("min", "max") and nan:

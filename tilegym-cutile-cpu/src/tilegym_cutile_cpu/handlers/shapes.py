@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from cuda.tile._ir.arithmetic_ops import TileBroadcast, TileReshape
 from cuda.tile._ir.ops import TileCat, TileExtract, TileInsert, TilePermute
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Kernel, pure
-from tilegym_cutile_cpu.memory import Pointer
+from tilegym_cutile_cpu.lowering import Kernel, plain, pure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tilegym_cutile_cpu.memory import Pointer
 
 
 @pure(TileReshape)
@@ -55,14 +59,11 @@ def tile_extract(op: TileExtract) -> Kernel:
     return extract
 
 
-@pure(TileInsert)
-def tile_insert(op: TileInsert) -> Kernel:
-    def insert(x: Tensor, value: Tensor, index: Sequence[Tensor]) -> Tensor:
-        result = x.clone(memory_format=torch.contiguous_format)
-        result[_part(x, value.shape, index)] = value
-        return result
-
-    return insert
+@plain(TileInsert)
+def tile_insert(x: Tensor, value: Tensor, index: Sequence[Tensor]) -> Tensor:
+    result = x.clone(memory_format=torch.contiguous_format)
+    result[_part(x, value.shape, index)] = value
+    return result
 
 
 def _part(x: Tensor, shape: Sequence[int], index: Sequence[Tensor]) -> tuple[slice, ...]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from cuda.tile import MemoryOrder
@@ -24,9 +23,12 @@ from cuda.tile._ir.ops import (
 from cuda.tile._ir.type import GatherScatterViewTy, StridedViewTy
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect, pure
+from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect, plain, pure
 from tilegym_cutile_cpu.memory import Access, Array, GatherView, Pointer, TiledView, permuted
 from tilegym_cutile_cpu.values import compute_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ACQUIRES = (MemoryOrder.ACQUIRE, MemoryOrder.ACQ_REL)
 _RELEASES = (MemoryOrder.RELEASE, MemoryOrder.ACQ_REL)
@@ -44,12 +46,9 @@ def access(op: Any, lowering: Lowering) -> Access:
     )
 
 
-@pure(MakeTensorView)
-def make_tensor_view(op: MakeTensorView) -> Kernel:
-    def make(base: Pointer, shape: Sequence[Tensor], strides: Sequence[Tensor]) -> Array:
-        return Array(base.buffer, int(base.offset), tuple(map(int, shape)), tuple(map(int, strides)))
-
-    return make
+@plain(MakeTensorView)
+def make_tensor_view(base: Pointer, shape: Sequence[Tensor], strides: Sequence[Tensor]) -> Array:
+    return Array(base.buffer, int(base.offset), tuple(map(int, shape)), tuple(map(int, strides)))
 
 
 @pure(MakePartitionView, MakeStridedView)
@@ -65,21 +64,18 @@ def make_gather_scatter_view(op: MakeGatherScatterView) -> Kernel:
     return lambda array: GatherView(array, ty.tile_shape, ty.sparse_dim, ty.padding_mode)
 
 
-@pure(NumTiles)
-def num_tiles(op: NumTiles) -> Kernel:
-    def count(view: TiledView) -> Any:
-        counts = [
-            torch.tensor(-(-extent // step), dtype=torch.int32)
-            for extent, step in zip(view.array.shape, view.steps, strict=True)
-        ]
-        return counts if len(counts) > 1 else counts[0]
-
-    return count
+@plain(NumTiles)
+def num_tiles(view: TiledView) -> Any:
+    counts = [
+        torch.tensor(-(-extent // step), dtype=torch.int32)
+        for extent, step in zip(view.array.shape, view.steps, strict=True)
+    ]
+    return counts if len(counts) > 1 else counts[0]
 
 
-@pure(MakeListView)
-def make_list_view(op: MakeListView) -> Kernel:
-    return lambda items, length: items
+@plain(MakeListView)
+def make_list_view(items: Sequence[Array], _length: Tensor) -> Sequence[Array]:
+    return items
 
 
 @pure(GetArrayListItem)
@@ -97,9 +93,9 @@ def get_array_list_item(op: GetArrayListItem) -> Kernel:
     return item
 
 
-@pure(PointerOffset)
-def pointer_offset(op: PointerOffset) -> Kernel:
-    return lambda pointer, offset: Pointer(pointer.buffer, pointer.offset + offset)
+@plain(PointerOffset)
+def pointer_offset(pointer: Pointer, offset: Tensor) -> Pointer:
+    return Pointer(pointer.buffer, pointer.offset + offset)
 
 
 @effect(TileLoad)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from cuda.tile._ir.typing_support import to_dtype
@@ -11,6 +10,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tilegym_cutile_cpu.values import undetermined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ALLOCATORS = (
     torch.empty,

@@ -1,0 +1,172 @@
+"""`launch`, `emulate`, records, errors and settings."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+
+import cuda.tile as ct
+import pytest
+import tilegym_cutile_cpu as cpu
+import torch
+from tilegym_cutile_cpu import interpreter
+from tilegym_cutile_cpu.signature import signature
+
+from tests.cutile_cpu.kernels.arrays import copy
+from tests.cutile_cpu.kernels.control_flow import write_block_number
+from tests.cutile_cpu.kernels.debugging import print_values, small_enough
+from tests.cutile_cpu.kernels.defects import wrong_line
+
+
+def copy_args() -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    return torch.randn(8, 4), torch.zeros(8, 4), 8, 4
+
+
+def test_launches_are_recorded() -> None:
+    args = copy_args()
+    with cpu.record_launches() as outer:
+        cpu.launch([1], copy, args)
+        with cpu.record_launches() as inner:
+            cpu.launch((1, 1), copy, args)
+    cpu.launch((1,), copy, args)
+    assert [(r.kernel_name, r.grid) for r in outer] == [("copy", (1, 1, 1))] * 2
+    assert [(r.kernel_name, r.grid) for r in inner] == [("copy", (1, 1, 1))]
+    assert all(r.seconds > 0 for r in outer)
+
+
+def test_a_kernel_is_lowered_once_for_each_signature() -> None:
+    x, out, m, n = copy_args()
+    first = interpreter.program(copy, signature(copy, (x, out, m, n)))
+    assert interpreter.program(copy, signature(copy, (x + 1, out + 1, m, n))) is first
+    assert interpreter.program(copy, signature(copy, (x.double(), out.double(), m, n))) is not first
+
+
+def test_gradients_are_left_alone() -> None:
+    x, out, m, n = copy_args()
+    x.requires_grad_()
+    cpu.launch((1,), copy, (x, out, m, n))
+    assert torch.equal(out, x.detach())
+    assert not out.requires_grad
+
+
+@pytest.mark.parametrize("grid", [(), (1, 1, 1, 1), (-1,), 3])
+def test_grids_that_are_none(grid: object) -> None:
+    with pytest.raises(cpu.LaunchError, match="kernel 'copy': the grid must be one to three numbers of blocks"):
+        cpu.launch(grid, copy, copy_args())  # type: ignore[arg-type]  # what is tested
+
+
+def test_arguments_that_are_none() -> None:
+    x, out, m, n = copy_args()
+    with pytest.raises(cpu.LaunchError, match=r"kernel 'copy': takes 4 arguments .* got 3"):
+        cpu.launch((1,), copy, (x, out, m))
+    with pytest.raises(cpu.LaunchError, match="kernel 'copy': argument 'n' is a str; cuTile kernels take"):
+        cpu.launch((1,), copy, (x, out, m, "4"))
+    with pytest.raises(cpu.LaunchError, match="kernel 'copy': expected CPU tensors, got one on meta"):
+        cpu.launch((1,), copy, (x.to("meta"), out, m, n))
+    with pytest.raises(cpu.LaunchError, match="expected strided tensors"):
+        cpu.launch((1,), copy, (x.to_sparse(), out, m, n))
+    with pytest.raises(cpu.LaunchError, match=r"decorated with @ct\.kernel, got function"):
+        cpu.launch((1,), copy._pyfunc, (x, out, m, n))
+
+
+def test_errors_of_the_compiler_pass_unchanged() -> None:
+    x, out, _, n = copy_args()
+    with pytest.raises(ct.TileTypeError, match=r"power of (two|2)"):
+        cpu.launch((1,), copy, (x, out, 3, n))
+
+
+def test_a_failed_assertion_names_line_and_block() -> None:
+    x = torch.arange(12.0)
+    with pytest.raises(cpu.KernelAssertionError, match="too large") as info:
+        cpu.launch((3,), small_enough, (x, torch.zeros(12), 9, 4))
+    assert isinstance(info.value, AssertionError)
+    assert (info.value.site.line, info.value.site.block) == (wrong_line(small_enough), (2, 0, 0))
+
+
+def test_printing(capsys: pytest.CaptureFixture[str]) -> None:
+    x, counts = torch.tensor([1.0, 2.5]), torch.tensor([2**64 - 1, 10], dtype=torch.uint64)
+    cpu.launch((1,), print_values, (x, counts, 2))
+    assert capsys.readouterr().out.splitlines() == [
+        "block 0 of 100%: [ 1.00,  2.50]|3.5e+00|0x1.4000000000000p+1",
+        "[18446744073709551615, 10] [ffffffffffffffff, a]",
+        "sum=3.5; [18446744073709551615, 10]",
+    ]
+
+
+def test_emulate_takes_over_ct_launch_and_gives_it_back() -> None:
+    original, args = ct.launch, copy_args()
+    with cpu.emulate(), cpu.record_launches() as launches:
+        assert ct.launch is not original
+        with cpu.emulate(sanitize=False):
+            ct.launch(None, (1,), copy, args)
+        ct.launch(0, (1,), copy, args, programmatic_dependent_launch=True)
+    assert ct.launch is original
+    assert torch.equal(args[0], args[1])
+    assert [r.kernel_name for r in launches] == ["copy", "copy"]
+
+
+def test_emulate_gives_ct_launch_back_after_an_error() -> None:
+    original = ct.launch
+    with pytest.raises(cpu.LaunchError), cpu.emulate():
+        ct.launch(None, (), copy, copy_args())
+    assert ct.launch is original
+
+
+def test_emulate_holds_for_its_own_context_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_on = []
+    monkeypatch.setattr(ct, "launch", lambda *args: passed_on.append(args))
+    args = copy_args()
+
+    def work() -> None:
+        ct.launch(None, (1,), copy, args)
+
+    with cpu.emulate(), cpu.record_launches() as launches:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert (len(passed_on), len(launches)) == (1, 0)
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+        thread.start()
+        thread.join()
+    assert (len(passed_on), len(launches)) == (1, 1)
+
+
+def test_many_threads_launch_at_once() -> None:
+    outs = [torch.zeros(2, 3, 4, dtype=torch.int32) for _ in range(6)]
+    errors = []
+
+    def work(out: torch.Tensor) -> None:
+        try:
+            with cpu.emulate():
+                ct.launch(None, (4, 3, 2), write_block_number, (out,))
+        except Exception as error:  # noqa: BLE001 - a thread's error would be lost
+            errors.append(error)
+
+    original = ct.launch
+    threads = [threading.Thread(target=work, args=(out,)) for out in outs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert ct.launch is original
+    assert all(out.flatten().tolist() == list(range(24)) for out in outs)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", False), ("0", False), ("off", False), ("1", True), ("TRUE", True)])
+def test_the_environment_turns_the_sanitizer_on(monkeypatch: pytest.MonkeyPatch, text: str, expected: bool) -> None:
+    monkeypatch.setenv("TILEGYM_CUTILE_CPU_SANITIZE", text)
+
+    @ct.kernel
+    def pads(x, out):
+        ct.store(out, (0,), ct.sum(ct.load(x, (0,), (4,))))
+
+    out = torch.zeros(1)
+    cpu.launch((1,), pads, (torch.ones(3), out))
+    assert bool(out.isnan()) is expected
+
+
+def test_a_mistyped_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEGYM_CUTILE_CPU_SANITIZE", "maybe")
+    with pytest.raises(ValueError, match="TILEGYM_CUTILE_CPU_SANITIZE is 'maybe'; expected one of 1, true"):
+        cpu.launch((1,), copy, copy_args())
