@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tilegym.__about__ import __version__
 
 if TYPE_CHECKING:
-    from tilegym import backend, config, errors, ops
+    from tilegym import backend, config, errors, ops, testing
     from tilegym.availability import assert_backend_available, get_available_backends, is_backend_available
     from tilegym.choice import get_current_backend, set_backend, use_backend
     from tilegym.events import trace
@@ -48,6 +48,7 @@ __all__ = [
     "register_impl",
     "resolve",
     "set_backend",
+    "testing",
     "trace",
     "use_backend",
 ]
@@ -69,16 +70,17 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = frozenset({"backend", "config", "errors", "ops", "testing"})
 
+if not TYPE_CHECKING:  # a type checker that saw it would let every misspelt name pass
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"tilegym.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"tilegym.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'tilegym' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"tilegym.{name}")
+        if name in _HOME:
+            value = getattr(importlib.import_module(f"tilegym.{_HOME[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'tilegym' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES})
+    return sorted(__all__)
