@@ -42,7 +42,7 @@ def doctor_report() -> dict[str, Any]:
         plugins = [_plugin_row(plugin) for plugin in catalogue().plugins]
         problems += [f"{row['label']} failed to load: {row['reason']}" for row in plugins if row["state"] == "failed"]
         problems += _preference_problems(chosen) + _broken_files()
-        backends = listings.backends_report()["backends"]
+        backends = listings.backends_report()
         facts = {backend.name: _facts(backend) for backend in listings.backends_in_order() if backend.facts is not None}
     if foreign_distribution() is not None:
         problems.append(FOREIGN_REPAIR)
@@ -55,7 +55,7 @@ def doctor_report() -> dict[str, Any]:
         "torch": {"version": torch.__version__, "cuda": torch.version.cuda, "devices": _devices()},
         "distributions": distributions_report(),
         "plugins": plugins,
-        "backends": backends,
+        **backends,
         "facts": facts,
         "settings": _settings_rows(chosen),
     }
@@ -161,11 +161,9 @@ def _show_installed(target: Console, report: Mapping[str, Any]) -> None:
     headings = ("distribution", "version", "editable", "in force")
     rows = [(row["name"], row["version"], row["editable"], row["in_force"]) for row in report["distributions"]]
     table(target, "Distributions", headings, rows)
-    repeated = {row["name"] for row in report["distributions"] if not row["in_force"]}
-    folders = {
-        f"{row['name']} {row['version']}": row["metadata"] for row in report["distributions"] if row["name"] in repeated
-    }
-    lines(target, "Found more than once; Python takes the first, delete the others", folders)
+    shadowed = [row for row in report["distributions"] if not row["in_force"]]
+    folders = {row["metadata"]: f"{row['name']} {row['version']}" for row in shadowed}
+    lines(target, "Further metadata of the same distributions, not in force; delete it", folders)
     headings = ("plugin", "module", "distribution", "state")
     rows = [(row["name"], row["module"], row["distribution"], row["state"]) for row in report["plugins"]]
     table(target, "Plugins", headings, rows)

@@ -37,17 +37,18 @@ def why_left_out(plugin: Plugin) -> str | None:
 
 def backends_report() -> dict[str, Any]:
     """Every backend, in the order in which `auto` takes them."""
-    return {"backends": [_backend_row(backend) for backend in backends_in_order()]}
+    rows = [_backend_row(backend) for backend in backends_in_order()]
+    return {"backends": rows, "no_backend": None if rows else no_backend()}
 
 
 def _backend_row(backend: Backend) -> dict[str, Any]:
-    owner = catalogue().owners[backend.name]
+    owner = catalogue().owners.get(backend.name)
     reason = why_unusable(backend)
     return {
         "name": backend.name,
         "aliases": list(backend.aliases),
-        "distribution": owner.distribution,
-        "version": owner.version,
+        "distribution": owner.distribution if owner else None,  # None: a script made it up
+        "version": owner.version if owner else None,
         "device_types": list(backend.device_types),
         "priority": backend.priority,
         "auto": backend.auto,
@@ -61,14 +62,14 @@ def show_backends(report: Mapping[str, Any]) -> None:
     target = console()
     rows = report["backends"]
     if not rows:
-        show(target, no_backend())
+        show(target, f"{report['no_backend']}\n")
         return
     headings = ("backend", "aliases", "distribution", "devices", "priority", "auto", "usable")
     cells = [
         (
             row["name"],
             row["aliases"],
-            f"{row['distribution']} {row['version']}",
+            f"{row['distribution']} {row['version']}" if row["distribution"] else None,
             row["device_types"] or "any",
             row["priority"],
             row["auto"],
@@ -83,7 +84,8 @@ def show_backends(report: Mapping[str, Any]) -> None:
 def ops_report() -> dict[str, Any]:
     """Every op with the backends that implement it."""
     names = [backend.name for backend in backends_in_order()]
-    return {"backends": names, "ops": [_op_row(op, names) for op in registry.op_names()]}
+    rows = [_op_row(op, names) for op in registry.op_names()]
+    return {"backends": names, "no_backend": None if names else no_backend(), "ops": rows}
 
 
 def _op_row(name: str, backends: list[str]) -> dict[str, Any]:
@@ -114,4 +116,4 @@ def show_ops(report: Mapping[str, Any]) -> None:
     lines(target, "What they are", {row["name"]: row["summary"] for row in rows if row["summary"]})
     lines(target, "Contracts that do not load", {row["name"]: row["error"] for row in rows if row["error"]})
     if not backends:
-        show(target, no_backend())
+        show(target, report["no_backend"])
