@@ -184,3 +184,26 @@ def test_a_bad_setting_is_a_message_and_no_traceback():
         "tilegym: environment variable TILEGYM_FALLBACK: got 'wran', expected one of warn, error, silent. "
         "Did you mean 'warn'?\n"
     )
+
+
+def test_doctor_reports_what_stops_every_other_command(site):
+    site.install("bad-dist", "raise OSError('disk full')")
+    done = python_m_tilegym("doctor", "--json", TILEGYM_FALLBACK="wran", TILEGYM_STRICT="1", PYTHONPATH=str(site.path))
+    assert done.returncode == 1
+    setting, plugin = json.loads(done.stdout)["problems"]
+    assert "TILEGYM_FALLBACK: got 'wran'" in setting
+    assert "bad-dist" in plugin
+
+
+def test_a_plugin_adds_commands(site):
+    commands = "@hookimpl\ndef tilegym_commands():\n    return [Command(name='greet', target='{}_dist.cli:greet')]\n"
+    header = "from tilegym.hookspecs import Command, hookimpl\nTILEGYM_API = 1\n"
+    greet = "import typer\n\ndef greet(name: str):\n    typer.echo(f'hello {name}')\n"
+    site.install("good-dist", commands.format("good"), {"cli.py": greet}, header=header)
+    site.install("bad-dist", commands.format("bad").replace("greet'", "absent'"), header=header)
+    done = python_m_tilegym("greet", "you", PYTHONPATH=str(site.path))
+    assert (done.returncode, done.stdout) == (0, "hello you\n")
+    assert done.stderr == (
+        "tilegym: no command 'absent': plugin 'bad-dist' (bad_dist.plugin) of distribution bad-dist 1.0: "
+        "ModuleNotFoundError: No module named 'bad_dist.cli'\n"
+    )

@@ -16,6 +16,7 @@ from _tilegym_cli import explain as _explain
 from _tilegym_cli import listings, tables
 from tilegym.__about__ import __version__
 from tilegym.errors import TileGymError
+from tilegym.plugins import catalogue
 from tilegym.text import describe
 
 if TYPE_CHECKING:
@@ -46,10 +47,12 @@ def run() -> None:
 
 def _add_commands_of_plugins() -> None:
     """Add what plugins declare; one that cannot be imported is left out with a word."""
-    from tilegym.plugins import catalogue
-
     with contextlib.redirect_stdout(sys.stderr):
-        for plugin in catalogue().plugins:
+        try:
+            plugins = catalogue().plugins
+        except TileGymError:  # a bad setting, or a plugin under TILEGYM_STRICT: the command itself will tell
+            return
+        for plugin in plugins:
             for command in plugin.commands if plugin.error is None else ():
                 module, _, function = command.target.partition(":")
                 try:

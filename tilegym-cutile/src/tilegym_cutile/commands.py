@@ -33,7 +33,7 @@ def compile_(
         tables.show_json({"kernels": rows, "spills": sum(row["stack"] > 0 for row in rows)})
     else:
         cells = [tuple(row[heading] for heading in _HEADINGS) for row in rows]
-        tables.console().print(tables.table("Kernels", _HEADINGS, cells))
+        tables.table(tables.console(), "Kernels", _HEADINGS, cells)
 
 
 def _rows(ops: list[str], architectures: list[str], every: bool) -> list[dict[str, Any]]:
