@@ -122,7 +122,8 @@ class Scope:
         outer = _scope.get()
         _left_behind.set((*_left_behind.get(), outer))
         per_op = self._per_op if self._backend or outer is None else dict(outer.per_op) | self._per_op
-        _scope.set(_intern(self._backend or (outer and outer.backend), per_op))
+        backend = self._backend or (outer.backend if outer is not None else None)
+        _scope.set(_intern(backend, per_op))
 
     def __exit__(self, *exception: object) -> None:
         """Prefer what was preferred outside."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _counter = itertools.count()
 _SCALARS: Final = (int, float, str, torch.dtype, torch.device, type(None))
-_CATCH_ALL: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def stand_in(value: object) -> torch.Tensor | None:
@@ -41,10 +40,8 @@ def _compile(name: str, source: str, namespace: dict[str, Any]) -> Callable[...,
     return function
 
 
-def guarded(op: Op) -> dict[str, str] | None:
-    """Parameters that may hold tensors → the expression that a guard sees; None if the op has `*args`."""
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in op.parameters):
-        return None
+def guarded(op: Op) -> dict[str, str]:
+    """Parameters that may hold tensors → the expression that a guard sees."""
     try:
         hints = typing.get_type_hints(op.declared)
     except Exception:  # noqa: BLE001 - annotations that cannot be evaluated say nothing
@@ -91,55 +88,50 @@ def public_function(op: Op) -> Callable[..., Any]:
         "_forward_ad": torch.autograd.forward_ad,
     }
     catch_all = next((p.name for p in op.parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
-    star = next((p.name for p in op.parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
-    declared = ", ".join(_written(p, namespace) for p in _with_star(list(signature.parameters.values())))
-    values = "".join(f"{p}, " for p in op.positional) + (f"*{star}, " if star else "")
-    lines = [f"def {name}({declared}):"]
+    values = "".join(f"{p}, " for p in op.positional)
+    lines = [f"def {name}{_written(signature, namespace)}:"]
     guards = guarded(op)
     if guards:
         unless = f"not {catch_all} and " if catch_all else ""
         lines += [
             f"    if {unless}_forward_ad._current_level < 0:",
             "        try:",
-            "            entries = _op.table[_scoped() if backend is None else backend]",
+            "            _entries = _op.table[_scoped() if backend is None else backend]",
             "        except (KeyError, TypeError):",
-            "            entries = ()",
-            "        for check, run in entries:",
-            f"            if check({', '.join(guards.values())}):",
-            f"                return run({', '.join(op.positional)})",
+            "            _entries = ()",
+            "        for _check, _run in _entries:",
+            f"            if _check({', '.join(guards.values())}):",
+            f"                return _run({', '.join(op.positional)})",
         ]
     lines.append(f"    return _slow(_op, ({values}), {catch_all or '{}'}, backend)")
     function = _compile(name, "\n".join(lines) + "\n", namespace)
-    functools.update_wrapper(function, op.declared)
-    del function.__wrapped__  # type: ignore[attr-defined]  # the signature is this function's own
+    functools.update_wrapper(function, op.declared)  # __wrapped__ is where tools evaluate the annotations
+    function.__annotations__ = {"backend": "str | None", **op.declared.__annotations__}
     function.__signature__ = signature  # type: ignore[attr-defined]  # with annotations, which the source leaves out
     function.__tilegym_op__ = op  # type: ignore[attr-defined]  # how tools find the op
     function.contract = None  # type: ignore[attr-defined]  # spec files attach it
     return function
 
 
-def _with_star(parameters: list[inspect.Parameter]) -> list[inspect.Parameter | str]:
-    """The parameters with a bare `*` before the keyword-only ones, where the source needs it."""
-    found: list[inspect.Parameter | str] = []
-    for p in parameters:
-        has_star = any(
-            q == "*" or (not isinstance(q, str) and q.kind is inspect.Parameter.VAR_POSITIONAL) for q in found
-        )
-        if p.kind is inspect.Parameter.KEYWORD_ONLY and not has_star:
-            found.append("*")
-        found.append(p)
-    return found
+class _Name:
+    """A default in generated source: the name of an object in its namespace."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
 
 
-def _written(parameter: inspect.Parameter | str, namespace: dict[str, Any]) -> str:
-    """A parameter in source; its default is an object in the namespace."""
-    if isinstance(parameter, str):
-        return parameter
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-    if parameter.default is inspect.Parameter.empty:
-        return stars + parameter.name
-    namespace[f"_default_{parameter.name}"] = parameter.default
-    return f"{parameter.name}=_default_{parameter.name}"
+def _written(signature: inspect.Signature, namespace: dict[str, Any]) -> str:
+    """The parameters as source, without annotations; defaults go into the namespace."""
+    empty = inspect.Parameter.empty
+    namespace |= {f"_default_{p.name}": p.default for p in signature.parameters.values() if p.default is not empty}
+    plain = [
+        p.replace(annotation=empty, default=empty if p.default is empty else _Name(f"_default_{p.name}"))
+        for p in signature.parameters.values()
+    ]
+    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
 
 
 def attached(result: Any) -> Any:

@@ -37,7 +37,7 @@ class OpFunction(Protocol[P, R_co]):
 class Op:
     """An op: its name, its signature, its contract, and the calls resolved so far."""
 
-    __slots__ = ("declared", "fallback_backend", "function", "name", "origin", "parameters", "table")
+    __slots__ = ("__weakref__", "declared", "fallback_backend", "function", "name", "origin", "parameters", "table")
 
     def __init__(self, name: str, declared: Callable[..., Any], origin: str, fallback_backend: str | None) -> None:
         """Generate the public function."""
@@ -141,6 +141,7 @@ def dispatch(name: str, *, fallback_backend: str | None = None) -> Callable[[Cal
         raise RegistrationError(f"{name!r} cannot name an op: expected a public Python identifier")
 
     def declare(function: Callable[P, R_co]) -> OpFunction[P, R_co]:
+        _check_declaration(name, function)
         pack = registry.pack_of_module(function.__module__)
         origin = "script" if pack is None else "file"
         qualified = name if pack is None else registry.qualified(pack, name)
@@ -149,6 +150,15 @@ def dispatch(name: str, *, fallback_backend: str | None = None) -> Callable[[Cal
         return cast("OpFunction[P, R_co]", op.function)
 
     return declare
+
+
+def _check_declaration(name: str, function: Callable[..., Any]) -> None:
+    for p in inspect.signature(function).parameters.values():
+        if p.kind is inspect.Parameter.VAR_POSITIONAL or p.name.startswith("_"):
+            raise RegistrationError(
+                f"op {name!r}: parameter {p} cannot be declared: an op names each of its parameters, without a leading "
+                "underscore; it may take further options as **kwargs"
+            )
 
 
 def register_impl(
@@ -176,9 +186,13 @@ def register_impl(
     name = registry.script_backend_name(backend)
 
     def register(function: F) -> F:
-        if not callable(function):
-            raise RegistrationError(f"{function!r} cannot implement {op}: it is not callable")
-        from_file = registry.is_implementation_file(getattr(function, "__module__", ""))
+        try:
+            inspect.signature(function)
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(
+                f"{function!r} cannot implement {op}: {error}; register a Python function, which may call it"
+            ) from None
+        from_file = registry.is_implementation_file(function.__module__)
         registry.add_implementation(
             Implementation(
                 op=op,

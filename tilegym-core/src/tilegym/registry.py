@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 import sys
 import threading
+import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +53,7 @@ class Implementation:
 
 
 lock = threading.Lock()
+_ops: weakref.WeakSet[Op] = weakref.WeakSet()  # also those that another of the same name has replaced
 _file_ops: dict[str, Op] = {}
 _script_ops: dict[str, Op] = {}
 _file_implementations: dict[tuple[str, str], Implementation] = {}  # (module, op) → implementation
@@ -66,7 +68,7 @@ def changed() -> None:
     global generation  # noqa: PLW0603 - tells a resolution in flight that it is out of date
     with lock:
         generation += 1
-        for op in (*_file_ops.values(), *_script_ops.values()):
+        for op in _ops:
             op.table = {}
 
 
@@ -129,6 +131,7 @@ def op_names() -> list[str]:
 def add_op(op: Op) -> None:
     """Register an op, from a pack's file or from a script."""
     with lock:
+        _ops.add(op)
         (_script_ops if op.origin == "script" else _file_ops)[op.name] = op
     changed()
 
@@ -154,9 +157,9 @@ def get_op(name: str) -> Op:
     return _file_ops[name]
 
 
-def pack_of_module(module: str) -> str | None:
+def pack_of_module(module: str | None) -> str | None:
     """The op pack whose package directly holds this module; None for a script."""
-    package = module.rpartition(".")[0]
+    package = (module or "").rpartition(".")[0]
     return next((pack.name for pack in catalogue().op_packs.values() if pack.package == package), None)
 
 
@@ -173,9 +176,9 @@ def add_implementation(implementation: Implementation) -> None:
         changed()
 
 
-def is_implementation_file(module: str) -> bool:
+def is_implementation_file(module: str | None) -> bool:
     """Whether a module lies in a package that some plugin names as a pack of implementations."""
-    package = module.rpartition(".")[0]
+    package = (module or "").rpartition(".")[0]
     return any(pack.package == package for pack in catalogue().impl_packs)
 
 
