@@ -24,7 +24,7 @@ From then on `my_package/ops/softmax.py` is that backend's implementation of `so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pluggy
@@ -101,6 +101,19 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Conformance:
+    """What a backend says of its own conformance to the contracts; `tilegym.conformance` holds it to that."""
+
+    backend: str
+    complete: bool = False
+    """True: whatever an op's contract has, its implementation takes; a refused cell is a failure."""
+    deviations: Mapping[str, str] = field(default_factory=dict)
+    """Cells that fail, by name → the reason. One that passes after all is a failure: it has to be struck out."""
+    suite: int = 1
+    """The newest version of the suite that it answers for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DispatchEvent:
     """One call of an op, as `tilegym.trace()` and listeners see it."""
 
@@ -130,6 +143,11 @@ class Hooks:
     @hookspec
     def tilegym_impl_packs(self) -> Sequence[ImplPack]:
         """Packs of implementations that this distribution provides."""
+        raise NotImplementedError
+
+    @hookspec
+    def tilegym_conformance(self) -> Sequence[Conformance]:
+        """What backends of this distribution say of their conformance."""
         raise NotImplementedError
 
     @hookspec

@@ -21,7 +21,7 @@ from _tilegym_cli.foreign import FOREIGN_REPAIR, foreign_distribution
 from tilegym import hookspecs
 from tilegym.config import canonical_name, settings
 from tilegym.errors import PluginError, PluginWarning, RegistrationError
-from tilegym.hookspecs import API_VERSION, CORE_PACK, PROJECT, Backend, Command, ImplPack, OpPack
+from tilegym.hookspecs import API_VERSION, CORE_PACK, PROJECT, Backend, Command, Conformance, ImplPack, OpPack
 from tilegym.text import describe, listed
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Plugin:
     op_packs: tuple[OpPack, ...] = ()
     impl_packs: tuple[ImplPack, ...] = ()
     commands: tuple[Command, ...] = ()
+    conformance: tuple[Conformance, ...] = ()
     on_dispatch: Callable[..., Any] | None = None
     """The plugin's own `tilegym_on_dispatch` hook caller, if it has one."""
     skipped: str | None = None
@@ -208,6 +209,7 @@ def _declared(plugin: Plugin, module: ModuleType) -> Plugin:
             replace(pack, backend=canonical_name(pack.backend)) for pack in collect("tilegym_impl_packs", ImplPack)
         ),
         commands=collect("tilegym_commands", Command),
+        conformance=collect("tilegym_conformance", Conformance),
         on_dispatch=manager.hook.tilegym_on_dispatch if listens else None,
     )
 

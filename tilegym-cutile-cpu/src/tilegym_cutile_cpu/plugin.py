@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilegym.hookspecs import Backend, ImplPack, hookimpl
+from tilegym.hookspecs import Backend, Conformance, ImplPack, hookimpl
 
 if TYPE_CHECKING:
     import torch
@@ -39,3 +39,9 @@ def tilegym_backends() -> Sequence[Backend]:
 def tilegym_impl_packs() -> Sequence[ImplPack]:
     """The same files as backend `cutile`; this distribution holds no op code."""
     return [ImplPack(backend="cutile-cpu", package="tilegym_cutile.ops")]
+
+
+@hookimpl
+def tilegym_conformance() -> Sequence[Conformance]:
+    """It takes whatever a contract has."""
+    return [Conformance(backend="cutile-cpu", complete=True)]

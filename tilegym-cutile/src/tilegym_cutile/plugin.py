@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilegym.hookspecs import Backend, Command, ImplPack, hookimpl
+from tilegym.hookspecs import Backend, Command, Conformance, ImplPack, hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from collections.abc import Mapping
 
     import torch
@@ -44,3 +46,9 @@ def tilegym_impl_packs() -> list[ImplPack]:
 def tilegym_commands() -> list[Command]:
     """`tilegym compile`."""
     return [Command(name="compile", target="tilegym_cutile.commands:compile_")]
+
+
+@hookimpl
+def tilegym_conformance() -> Sequence[Conformance]:
+    """It takes whatever a contract has."""
+    return [Conformance(backend="cutile", complete=True)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilegym.hookspecs import Backend, ImplPack, hookimpl
+from tilegym.hookspecs import Backend, Conformance, ImplPack, hookimpl
 
 TILEGYM_API = 1
 
@@ -17,3 +17,9 @@ def tilegym_backends() -> Sequence[Backend]:
 def tilegym_impl_packs() -> Sequence[ImplPack]:
     """The files in `ops/`."""
     return [ImplPack(backend="torch", package="tilegym_torchref.ops")]
+
+
+@hookimpl
+def tilegym_conformance() -> Sequence[Conformance]:
+    """It takes whatever a contract has."""
+    return [Conformance(backend="torch", complete=True)]

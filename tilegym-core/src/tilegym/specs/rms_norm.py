@@ -138,6 +138,7 @@ def samples() -> Iterator[Sample]:
     yield case("bias", (6, 48), bias=TensorSpec(shape=(48,)))
     yield case("offset", (6, 48), offset=1.0)
     yield case("weight-strided", (6, 48), weight=TensorSpec(shape=(48,), layout="strided"))
+    yield case("eps", (6, 48), eps=0.5)
     yield case("two-dims", (5, 6, 20), dims=2)
     yield case("none-shape", (5, 20), normalized_shape=None)
     yield case("special", (8, 33), input=TensorSpec(shape=(8, 33), fill="special"))

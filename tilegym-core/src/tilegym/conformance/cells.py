@@ -1,0 +1,74 @@
+"""What is tested: each op that a backend implements x sample x layout x dtype."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import torch
+
+from tilegym import registry
+from tilegym.contract import Layout, Sample, TensorSpec
+from tilegym.plugins import catalogue
+from tilegym.hookspecs import Conformance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LARGEST_RELAID: Final = 4096  # elements: beyond that, layouts cost time and find nothing new
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One call to test."""
+
+    op: str
+    sample: Sample
+    dtype: torch.dtype
+
+    @property
+    def name(self) -> str:
+        """A test's id, and the cell's name in reports and deviations."""
+        return f"{self.op}-{str(self.dtype).removeprefix('torch.')}-{self.sample.name}"
+
+
+def declared(backend: str) -> Conformance:
+    """What the backend's plugin says of its conformance; by default, that it leaves out what it likes."""
+    for plugin in catalogue().plugins:
+        for one in plugin.conformance if plugin.error is None else ():
+            if registry.backend_name(one.backend) == backend:
+                return one
+    return Conformance(backend=backend)
+
+
+def ops_of(backend: str) -> list[str]:
+    """Names of the ops with a contract that a backend implements."""
+    names = [op for op in registry.op_names() if registry.has_implementation(op, backend)]
+    return [name for name in names if registry.get_op(name).contract is not None]
+
+
+def cells_of(backend: str) -> Iterator[Cell]:
+    """Every cell of a backend."""
+    for op in ops_of(backend):
+        contract = registry.get_op(op).contract
+        assert contract is not None  # noqa: S101 - ops_of has seen to it; for the type checker
+        for sample in contract.samples():
+            for relaid in _layouts(sample):
+                yield from (Cell(op=op, sample=relaid, dtype=dtype) for dtype in contract.dtypes)
+
+
+def _layouts(sample: Sample) -> Iterator[Sample]:
+    """The sample, and if it is small, the same with its tensors laid out in every other way."""
+    yield sample
+    specs = {name: value for name, value in sample.args.items() if isinstance(value, TensorSpec)}
+    small = all(0 < math.prod(spec.shape) <= _LARGEST_RELAID for spec in specs.values())
+    if not small or any(spec.layout != "contiguous" for spec in specs.values()):
+        return
+    for layout in get_args(Layout):
+        if layout == "contiguous":
+            continue
+        relaid: dict[str, Any] = {name: replace(spec, layout=layout) for name, spec in specs.items()}
+        if layout == "expanded" and "out" in relaid:
+            continue  # an output whose elements share memory has no right content
+        yield Sample(name=f"{sample.name}-{layout}", args={**sample.args, **relaid})

@@ -1,0 +1,128 @@
+"""The pytest plugin that `tilegym-core` brings: the options and the cells of the conformance suite.
+
+Loaded into every pytest run, so it imports nothing until the suite is collected.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import torch
+
+    from tilegym.hookspecs import Conformance
+
+_CELLS = pytest.StashKey[list[dict[str, Any]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the conformance suite."""
+    group = parser.getgroup("tilegym", "TileGym conformance suite")
+    group.addoption("--tilegym-backend", metavar="NAME", help="the backend to test")
+    group.addoption("--tilegym-device", metavar="DEVICE", help="the device to test on; by default one it takes")
+    group.addoption("--tilegym-report", metavar="FILE", help="write what held and what did not as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the report."""
+    config.stash[_CELLS] = []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per cell or op of the backend named by the option or by the module."""
+    if "tilegym_backend" not in metafunc.fixturenames:
+        return
+    name = metafunc.config.getoption("--tilegym-backend") or getattr(metafunc.module, "TILEGYM_BACKEND", None)
+    if name is None:
+        raise pytest.UsageError("which backend? Give --tilegym-backend=NAME, or set TILEGYM_BACKEND in the test module")
+    from tilegym.availability import find_backend
+    from tilegym.conformance.cells import cells_of, declared, ops_of
+
+    backend = find_backend(name).name
+    metafunc.parametrize("tilegym_backend", [backend])
+    if "tilegym_op" in metafunc.fixturenames:
+        metafunc.parametrize("tilegym_op", ops_of(backend))
+    if "tilegym_cell" in metafunc.fixturenames:
+        promised = declared(backend)
+        since = getattr(metafunc.function, "since", 1)
+        cells = [
+            pytest.param(cell, id=cell.name, marks=_marks(promised, cell.name, since)) for cell in cells_of(backend)
+        ]
+        metafunc.parametrize("tilegym_cell", cells)
+
+
+def _marks(promised: Conformance, cell: str, since: int) -> list[pytest.MarkDecorator]:
+    """A deviation that is declared must fail; a check newer than what the backend answers for may."""
+    if cell in promised.deviations:
+        return [pytest.mark.xfail(reason=promised.deviations[cell], strict=True)]
+    if since > promised.suite:
+        reason = f"a check of suite {since}; {promised.backend} answers for suite {promised.suite}"
+        return [pytest.mark.xfail(reason=reason, strict=False)]
+    return []
+
+
+@pytest.fixture
+def tilegym_device(request: pytest.FixtureRequest, tilegym_backend: str) -> torch.device:
+    """The device to test on: the option's, else the first kind that the backend takes; skipped where it cannot run."""
+    import torch
+
+    from tilegym.availability import find_backend, why_unusable
+
+    backend = find_backend(tilegym_backend)
+    chosen = request.config.getoption("--tilegym-device")
+    device = torch.device(chosen or next(iter(backend.device_types), "cpu"))
+    reason = why_unusable(backend, device)
+    if reason is not None:
+        if request.config.getoption("--require-gpu", default=False):
+            pytest.fail(f"--require-gpu: backend {backend.name} cannot run here: {reason}", pytrace=False)
+        pytest.skip(f"backend {backend.name} cannot run here: {reason}")
+    return device
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep what became of each cell."""
+    report = yield
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    cell = parameters.get("tilegym_cell")
+    if cell is not None and (report.when == "call" or (report.when == "setup" and not report.passed)):
+        kept = {
+            "backend": parameters["tilegym_backend"],
+            "op": cell.op,
+            "dtype": str(cell.dtype).removeprefix("torch."),
+            "sample": cell.sample.name,
+            "status": "deviates" if hasattr(report, "wasxfail") else report.outcome.replace("skipped", "refused"),
+            "reason": _reason(report),
+        }
+        item.config.stash[_CELLS].append(kept)
+    return report
+
+
+def _reason(report: pytest.TestReport) -> str | None:
+    if hasattr(report, "wasxfail"):
+        return str(report.wasxfail)
+    if report.passed:
+        return None
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2]
+    return str(report.longrepr).strip().rpartition("\n")[2]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the report, if asked to."""
+    target = session.config.getoption("--tilegym-report")
+    if not target:
+        return
+    from tilegym import __version__
+    from tilegym.conformance import VERSION
+
+    cells = session.config.stash[_CELLS]
+    backends = sorted({cell["backend"] for cell in cells})
+    report = {"suite": VERSION, "tilegym-core": __version__, "backends": backends, "cells": cells}
+    Path(target).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
