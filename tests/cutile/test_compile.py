@@ -51,12 +51,12 @@ def test_cases_cover_each_kernel_and_dtype():
         for kernel in ("softmax_rows", "softmax_chunks")
         for dtype in ("float32", "float16", "bfloat16")
     }
-    assert max(case.tile for case in found if case.kernel == "softmax_rows") == 32768
+    assert max(case.tile for case in found if case.kernel == "softmax_rows") == 8192
 
 
 def test_usage_counts_what_a_spilling_kernel_spills():
     """The gate can fail: a tile far beyond the register file has a stack."""
-    case = next(case for case in cases("softmax", arch="sm_90") if case.kernel == "softmax_rows" and case.tile == 32768)
+    case = next(case for case in cases("softmax", arch="sm_90") if case.kernel == "softmax_rows" and case.tile == 8192)
     starved = compilation.Case(
         op=case.op,
         sample=case.sample,

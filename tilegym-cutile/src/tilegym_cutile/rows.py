@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tilegym_cutile.runtime import Hints
 
-MOST_COLUMNS = 32768
+MOST_COLUMNS = 16384
 """The widest row that fits in one block's registers, in float32, on every architecture."""
 
 

@@ -9,6 +9,7 @@ import torch
 
 from tilegym import register_impl
 from tilegym_cutile import tiles
+from tilegym_cutile.reductions import sum_rows
 from tilegym_cutile.rows import MOST_COLUMNS, RowConfig, as_split_rows, next_power_of_2, rows_per_block
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
@@ -161,7 +162,8 @@ def _launch(
     m, n = y_rows.shape
     arrays = (
         x_rows,
-        *(() if array is None else (as_split_rows(array, columns)[0],) for array in (weight, bias)),
+        _optional(weight, columns),
+        _optional(bias, columns),
         y_rows,
         () if rstd is None else (rstd.view(m, 1),),
     )
@@ -173,3 +175,155 @@ def _launch(
     else:
         args = (*arrays, n, *constants, inner, config.rows, config.columns, *ragged)
         launch(rms_norm_rows, (-(-m // config.rows),), args, hints=config.hints)
+
+
+@ct.kernel
+def rms_norm_backward_rows(
+    dy: Rows,
+    x: Rows,
+    weight: tuple[Rows, ...],
+    rstd: Rows,
+    dx: tuple[Rows, ...],
+    dweight: tuple[Rows, ...],
+    dbias: tuple[Rows, ...],
+    N: int,
+    offset: float,
+    INNER: ct.Constant[tuple[int, int]],
+    ROWS: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
+) -> None:
+    """One block: a COLUMNS wide strip of every num_blocks(0)-th tile of ROWS rows; with dx, the strip is whole rows.
+
+    dy, x: (*outer, *inner) of INNER inner dimensions each, weight: (1, *inner), rstd: (M, 1), dx: (M, N), dweight,
+    dbias: (num_blocks(0), N) float32 sums over the block's rows. Those that may be absent come in tuples.
+    """
+    column = (ct.bid(1) * COLUMNS + ct.arange(COLUMNS, dtype=ct.int32))[None, :]
+    column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
+    weight_sum = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    bias_sum = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    for tile in range(ct.bid(0), ct.cdiv(rstd.shape[0], ROWS), ct.num_blocks(0)):
+        row = tiles.row_numbers(tile, ROWS)
+        row_mask = tiles.inside(row, rstd.shape[0], RAGGED_ROWS)
+        mask = tiles.both(row_mask, column_mask)
+        inverse = tiles.load(rstd, row, 0, row_mask)
+        gradient = tiles.load(dy, row, column, mask, inner=INNER[0])
+        normed = tiles.load(x, row, column, mask, inner=INNER[1]) * inverse
+        for array in ct.static_iter(dx):
+            scaled = _affine(gradient, weight, (), offset, column, column_mask)
+            mean = ct.sum(scaled * normed, axis=1, keepdims=True) / N
+            tiles.store(array, row, column, (scaled - normed * mean) * inverse, mask)
+        weight_sum += ct.sum(gradient * normed, axis=0, keepdims=True)
+        bias_sum += ct.sum(gradient, axis=0, keepdims=True)
+    for array in ct.static_iter(dweight):
+        tiles.store(array, ct.bid(0), column, weight_sum, column_mask)
+    for array in ct.static_iter(dbias):
+        tiles.store(array, ct.bid(0), column, bias_sum, column_mask)
+
+
+@ct.kernel
+def rms_norm_backward_chunks(
+    dy: Rows,
+    x: Rows,
+    weight: tuple[Rows, ...],
+    rstd: Rows,
+    dx: Rows,
+    N: int,
+    offset: float,
+    INNER: ct.Constant[tuple[int, int]],
+    COLUMNS: ct.Constant[int],
+    RAGGED: ct.Constant[bool],
+) -> None:
+    """One block: one row of dx, in two passes over chunks of COLUMNS. Arrays as in `rms_norm_backward_rows`."""
+    row = tiles.row_numbers(ct.bid(0), 1)
+    lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    inverse = tiles.load(rstd, row, 0, None)
+    products = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    for start in range(0, N, COLUMNS):
+        column = start + lane
+        mask = tiles.inside(column, N, RAGGED)
+        gradient = tiles.load(dy, row, column, mask, inner=INNER[0])
+        normed = tiles.load(x, row, column, mask, inner=INNER[1]) * inverse
+        products += _affine(gradient, weight, (), offset, column, mask) * normed
+    mean = ct.sum(products, axis=1, keepdims=True) / N
+    for start in range(0, N, COLUMNS):
+        column = start + lane
+        mask = tiles.inside(column, N, RAGGED)
+        gradient = tiles.load(dy, row, column, mask, inner=INNER[0])
+        normed = tiles.load(x, row, column, mask, inner=INNER[1]) * inverse
+        scaled = _affine(gradient, weight, (), offset, column, mask)
+        tiles.store(dx, row, column, (scaled - normed * mean) * inverse, mask)
+
+
+_STRIP = RowConfig(chunked=True, rows=4, columns=1024)
+"""How the sums for weight and bias go about rows too long to be held whole."""
+
+
+def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
+    """How dx goes about m rows of n columns: two tiles to hold, and up to three rows of weights and sums."""
+    columns = next_power_of_2(n)
+    if columns > MOST_COLUMNS // 2:
+        return RowConfig(chunked=True, rows=1, columns=4096, hints=Hints(num_worker_warps=8))
+    return RowConfig(
+        chunked=False,
+        rows=rows_per_block(m, columns, 2048, target.num_sms),
+        columns=columns,
+        hints=Hints(num_worker_warps=8 if columns >= 2048 else None),
+    )
+
+
+def rms_norm_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    rstd: Tensor,
+    *,
+    offset: float = 0.0,
+    needs: tuple[bool, bool, bool] = (True, True, True),
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of input, weight and bias; None for those not in `needs`, or not given.
+
+    rstd is what `rms_norm_forward` returned. The sums over rows are float32, in a fixed order, and rounded once.
+    """
+    dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if needs[0] else None
+    dweight_like, dbias_like = weight if needs[1] else None, bias if needs[2] else None
+    if input.numel() == 0:
+        return dx, _zeros_like(dweight_like), _zeros_like(dbias_like)
+    columns, m = input.dim() - rstd.dim(), rstd.numel()
+    n = input.numel() // m
+    target = target_of(input)
+    config = backward_heuristic(m, n, target)
+    strip = _STRIP if config.chunked else config
+    across = -(-n // strip.columns)
+    blocks = min(-(-m // strip.rows), max(1, 2 * target.num_sms // across))
+    (dy_rows, dy_inner), (x_rows, x_inner) = as_split_rows(grad_output, columns), as_split_rows(input, columns)
+    inputs = (dy_rows, x_rows, _optional(weight, columns), rstd.view(m, 1))
+    partials = [
+        () if like is None else (torch.empty((blocks, n), dtype=torch.float32, device=input.device),)
+        for like in (dweight_like, dbias_like)
+    ]
+    dx_rows = _optional(dx, columns)
+    inner = (dy_inner, x_inner)
+    if config.chunked and dx is not None:
+        args = (*inputs, *dx_rows, n, offset, inner, config.columns, config.ragged(m, n)[1])
+        launch(rms_norm_backward_chunks, (m,), args, hints=config.hints)
+        dx_rows = ()
+    if dx_rows or any(partials):
+        args = (*inputs, dx_rows, *partials, n, offset, inner, strip.rows, strip.columns, *strip.ragged(m, n))
+        launch(rms_norm_backward_rows, (blocks, across), args, hints=strip.hints)
+    dweight, dbias = (
+        None if like is None else sum_rows(*partial, like)
+        for partial, like in zip(partials, (dweight_like, dbias_like), strict=True)
+    )
+    return dx, dweight, dbias
+
+
+def _optional(tensor: Tensor | None, columns: int) -> tuple[Tensor, ...]:
+    """A kernel's argument that may be absent, seen as rows."""
+    return () if tensor is None else (as_split_rows(tensor, columns)[0],)
+
+
+def _zeros_like(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else torch.zeros_like(tensor)

@@ -36,7 +36,7 @@ def silu_and_mul_tiles(
     mask = tiles.both(tiles.inside(row, M, RAGGED_ROWS), tiles.inside(column, H, RAGGED_COLUMNS))
     gate = tiles.load(a, row, column, mask)
     up = tiles.load(b, row, column, mask)
-    tiles.store(y, row, column, tiles.divide(gate, 1.0 + tiles.exp(-gate)) * up, mask)
+    tiles.store(y, row, column, gate * tiles.reciprocal(1.0 + tiles.exp_term(-gate)) * up, mask)
 
 
 def heuristic(m: int, n: int, target: Target) -> RowConfig:
@@ -48,15 +48,62 @@ def heuristic(m: int, n: int, target: Target) -> RowConfig:
 @register_impl("silu_and_mul", backend="cutile")
 def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     """See `tilegym/specs/silu_and_mul.py`."""
-    half = input.shape[-1] // 2
+    gate, up = _halves(input)
     if out is None:
-        out = torch.empty((*input.shape[:-1], half), dtype=input.dtype, device=input.device)
-    if out.numel() == 0:
-        return out
-    m = out.numel() // half
-    config = heuristic(m, half, target_of(input))
-    across = -(-half // config.columns)
-    arrays = (as_rows(input.narrow(-1, 0, half)), as_rows(input.narrow(-1, half, half)), as_rows(out))
-    args = (*arrays, m, half, across, config.rows, config.columns, *config.ragged(m, half))
-    launch(silu_and_mul_tiles, (-(-m // config.rows) * across,), args, hints=config.hints)
+        out = torch.empty(gate.shape, dtype=input.dtype, device=input.device)
+    _launch(silu_and_mul_tiles, (gate, up, out))
     return out
+
+
+@ct.kernel
+def silu_and_mul_backward_tiles(
+    a: Rows,
+    b: Rows,
+    dy: Rows,
+    da: Rows,
+    db: Rows,
+    M: ct.ScalarInt64[int],
+    H: ct.ScalarInt64[int],
+    across: int,
+    ROWS: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
+) -> None:
+    """One block: one tile, as in `silu_and_mul_tiles`. All arrays: (*outer, H)."""
+    row = tiles.row_numbers(ct.bid(0) // across, ROWS)
+    column = tiles.row_numbers(ct.bid(0) % across, COLUMNS).reshape((1, COLUMNS))
+    mask = tiles.both(tiles.inside(row, M, RAGGED_ROWS), tiles.inside(column, H, RAGGED_COLUMNS))
+    gate = tiles.load(a, row, column, mask)
+    up = tiles.load(b, row, column, mask)
+    gradient = tiles.load(dy, row, column, mask)
+    sigmoid = tiles.reciprocal(1.0 + tiles.exp_term(-gate))
+    silu = gate * sigmoid
+    tiles.store(da, row, column, gradient * up * (sigmoid + silu * (1.0 - sigmoid)), mask)
+    tiles.store(db, row, column, gradient * silu, mask)
+
+
+def silu_and_mul_backward(grad_output: Tensor, input: Tensor) -> Tensor:
+    """The gradient of the input, from that of the output and the input: of the input's shape and dtype, contiguous."""
+    gradient = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    _launch(silu_and_mul_backward_tiles, (*_halves(input), grad_output, *_halves(gradient)))
+    return gradient
+
+
+def _halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Views of the two halves of the last dimension."""
+    half = tensor.shape[-1] // 2
+    return tensor.narrow(-1, 0, half), tensor.narrow(-1, half, half)
+
+
+def _launch(kernel: ct.kernel, tensors: tuple[Tensor, ...]) -> None:
+    """Run an elementwise kernel on tensors of one shape (..., H)."""
+    first = tensors[0]
+    if first.numel() == 0:
+        return
+    n = first.shape[-1]
+    m = first.numel() // n
+    config = heuristic(m, n, target_of(first))
+    across = -(-n // config.columns)
+    shape = (m, n, across, config.rows, config.columns, *config.ragged(m, n))
+    launch(kernel, (-(-m // config.rows) * across,), (*map(as_rows, tensors), *shape), hints=config.hints)

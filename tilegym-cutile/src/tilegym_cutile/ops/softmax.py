@@ -36,8 +36,8 @@ def softmax_rows(
     column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
     mask = tiles.both(tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
     logits = tiles.load(x, row, column, mask, padding=-math.inf)
-    weights = tiles.exp(logits - ct.max(logits, axis=1, keepdims=True))
-    scale = tiles.divide(1.0, ct.sum(weights, axis=1, keepdims=True))
+    weights = tiles.exp(logits - ct.max(logits, axis=1, keepdims=True), y.dtype)
+    scale = tiles.reciprocal(ct.sum(weights, axis=1, keepdims=True))
     tiles.store(y, row, column, weights * scale, mask)
 
 
@@ -59,15 +59,16 @@ def softmax_chunks(
         column = start + lane
         logits = tiles.load(x, row, column, tiles.inside(column, N, RAGGED), padding=-math.inf)
         higher = ct.maximum(peak, ct.max(logits, axis=0, keepdims=True))
-        total = total * tiles.exp(peak - higher) + ct.sum(tiles.exp(logits - higher), axis=0, keepdims=True)
+        weights = tiles.exp_term(logits - higher)
+        total = total * tiles.exp_term(peak - higher) + ct.sum(weights, axis=0, keepdims=True)
         peak = higher
     highest = ct.max(peak, axis=1, keepdims=True)
-    scale = tiles.divide(1.0, ct.sum(total * tiles.exp(peak - highest), axis=1, keepdims=True))
+    scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=1, keepdims=True))
     for start in range(0, N, DEPTH * LANES):
         column = start + lane
         mask = tiles.inside(column, N, RAGGED)
         logits = tiles.load(x, row, column, mask)
-        tiles.store(y, row, column, tiles.exp(logits - highest) * scale, mask)
+        tiles.store(y, row, column, tiles.exp(logits - highest, y.dtype) * scale, mask)
 
 
 def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) -> RowConfig:
@@ -107,3 +108,74 @@ def softmax(
         grid = (-(-m // config.rows),)
         launch(softmax_rows, grid, (x_rows, y_rows, n, config.rows, config.columns, *ragged), hints=config.hints)
     return y
+
+
+@ct.kernel
+def softmax_backward_rows(
+    dy: Rows,
+    y: Rows,
+    dx: Rows,
+    N: int,
+    ROWS: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
+) -> None:
+    """One block: ROWS whole rows of dx = y * (dy - sum(dy * y)). dy, y: (*outer, N), dx: (M, N), N <= COLUMNS."""
+    row = tiles.row_numbers(ct.bid(0), ROWS)
+    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    mask = tiles.both(tiles.inside(row, dx.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
+    weights = tiles.load(y, row, column, mask)
+    gradient = tiles.load(dy, row, column, mask)
+    mean = ct.sum(gradient * weights, axis=1, keepdims=True)
+    tiles.store(dx, row, column, weights * (gradient - mean), mask)
+
+
+@ct.kernel
+def softmax_backward_chunks(
+    dy: Rows, y: Rows, dx: Rows, N: int, COLUMNS: ct.Constant[int], RAGGED: ct.Constant[bool]
+) -> None:
+    """One block: one row, read twice in chunks of COLUMNS. Arrays as in `softmax_backward_rows`."""
+    row = tiles.row_numbers(ct.bid(0), 1)
+    lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    products = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    for start in range(0, N, COLUMNS):
+        column = start + lane
+        mask = tiles.inside(column, N, RAGGED)
+        products += tiles.load(dy, row, column, mask) * tiles.load(y, row, column, mask)
+    mean = ct.sum(products, axis=1, keepdims=True)
+    for start in range(0, N, COLUMNS):
+        column = start + lane
+        mask = tiles.inside(column, N, RAGGED)
+        weights = tiles.load(y, row, column, mask)
+        tiles.store(dx, row, column, weights * (tiles.load(dy, row, column, mask) - mean), mask)
+
+
+def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
+    """The backward's configuration for m rows of n columns: two tiles to hold rather than one."""
+    columns = next_power_of_2(n)
+    if columns > MOST_COLUMNS:
+        return RowConfig(chunked=True, rows=1, columns=4096, hints=Hints(num_worker_warps=8))
+    return RowConfig(
+        chunked=False,
+        rows=rows_per_block(m, columns, 2048, target.num_sms),
+        columns=columns,
+        hints=Hints(num_worker_warps=8 if columns >= 8192 else None),
+    )
+
+
+def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
+    """The gradient of the input, from that of the output and the output itself; of the output's dtype, contiguous."""
+    dx = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+    if dx.numel() == 0:
+        return dx
+    arrays = (as_rows(grad_output), as_rows(output), as_rows(dx))
+    m, n = arrays[-1].shape
+    config = backward_heuristic(m, n, target_of(output))
+    ragged = config.ragged(m, n)
+    if config.chunked:
+        launch(softmax_backward_chunks, (m,), (*arrays, n, config.columns, ragged[1]), hints=config.hints)
+    else:
+        grid = (-(-m // config.rows),)
+        launch(softmax_backward_rows, grid, (*arrays, n, config.rows, config.columns, *ragged), hints=config.hints)
+    return dx
