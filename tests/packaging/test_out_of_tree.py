@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
 import torch
@@ -52,6 +53,15 @@ def test_a_backend_that_cannot_run_says_why(environment):
     assert message.startswith("softmax: backend 'cutile' cannot run here: it takes cuda tensors, got cpu")
     if not torch.cuda.is_available():
         assert re.search(r"\(and here: .*(built without CUDA|no NVIDIA GPU|not installed).*\)", message)
+
+
+@pytest.mark.usefixtures("example")
+def test_the_command_is_installed_and_knows_the_strangers_op(environment):
+    command = environment.python.with_name("tilegym")
+    done = subprocess.run([command, "ops", "--json"], capture_output=True, text=True, check=True)
+    implemented_by = {op["name"]: op["implemented_by"] for op in json.loads(done.stdout)["ops"]}
+    assert implemented_by["softmax"] == ["cutile", "cutile-cpu", "example", "torch"]
+    assert implemented_by["example.leaky_square"] == ["example", "torch"]
 
 
 def test_a_strangers_backend_and_op_come_and_go(environment, example):
