@@ -12,7 +12,7 @@ import torch
 from tilegym_cutile_cpu import interpreter
 from tilegym_cutile_cpu.signature import signature
 
-from tests.cutile_cpu.kernels.arrays import copy
+from tests.cutile_cpu.kernels.arrays import copy, promised, slices
 from tests.cutile_cpu.kernels.control_flow import write_block_number
 from tests.cutile_cpu.kernels.debugging import print_values, small_enough
 from tests.cutile_cpu.kernels.defects import wrong_line
@@ -39,6 +39,14 @@ def test_a_kernel_is_lowered_once_for_each_signature() -> None:
     first = interpreter.program(copy, signature(copy, (x, out, m, n)))
     assert interpreter.program(copy, signature(copy, (x + 1, out + 1, m, n))) is first
     assert interpreter.program(copy, signature(copy, (x.double(), out.double(), m, n))) is not first
+
+
+def test_the_number_of_torch_threads_is_restored() -> None:
+    before = torch.get_num_threads()
+    cpu.launch((1,), copy, copy_args())
+    with pytest.raises(cpu.KernelAssertionError):
+        cpu.launch((1,), small_enough, (torch.ones(4), torch.zeros(4), 1, 4))
+    assert torch.get_num_threads() == before
 
 
 def test_gradients_are_left_alone() -> None:
@@ -81,6 +89,16 @@ def test_a_failed_assertion_names_line_and_block() -> None:
         cpu.launch((3,), small_enough, (x, torch.zeros(12), 9, 4))
     assert isinstance(info.value, AssertionError)
     assert (info.value.site.line, info.value.site.block) == (wrong_line(small_enough), (2, 0, 0))
+
+
+@pytest.mark.parametrize("sanitize", [True, False])
+def test_broken_promises_are_errors(sanitize: bool) -> None:
+    with pytest.raises(cpu.KernelError, match=r"17 is not divisible by 8, as ct\.assume_divisible_by promised") as info:
+        cpu.launch((1,), promised, (torch.zeros(32), torch.zeros(8), 17, 8), sanitize=sanitize)
+    assert info.value.site.kernel == "promised"
+    starts = torch.tensor([3, 0, 0, 0, 0], dtype=torch.int32)
+    with pytest.raises(cpu.KernelError, match="an extent or stride of -3 is outside the bounds"):
+        cpu.launch((1,), slices, (torch.zeros(8), starts, torch.zeros(4), 4), sanitize=sanitize)
 
 
 def test_printing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,25 +58,34 @@ def test_outputs_that_no_kernel_wrote_are_poisoned() -> None:
     x = torch.arange(10.0)
     with cpu.emulate(sanitize=True):
         out, whole = torch.empty(10), torch.empty_like(x)
+        others = x.new_empty(3), torch.empty_strided((2, 2), (1, 2)), x.new_empty_strided((2,), (1,))
         ct.launch(None, (1,), defects.skips_the_last_tile, (x, out, 4))
         ct.launch(None, (1,), defects.writes_every_tile, (x, whole, 4))
     assert out[:8].tolist() == x[:8].tolist()
     assert out[8:].isnan().all()
     assert whole.tolist() == x.tolist()
+    assert all(other.isnan().all() for other in others)
+    with cpu.PoisonedAllocations():
+        assert (torch.empty(2, dtype=torch.int32) == 0x5AA5_5AA5).all()
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.int8, torch.uint16, torch.int64, torch.float16, torch.float8_e4m3fn]
+    ("dtype", "expected"),
+    [
+        (torch.bool, 1),
+        (torch.int8, 0x5A),
+        (torch.uint16, 0x5AA5),
+        (torch.int64, 0x5AA5_5AA5),
+        (torch.float16, None),
+        (torch.float8_e4m3fn, None),
+    ],
 )
-def test_poison_is_no_plausible_value(dtype: torch.dtype) -> None:
+def test_poison(dtype: torch.dtype, expected: int | None) -> None:
     poisoned = cpu.poison(torch.zeros(3).to(dtype))
-    if dtype.is_floating_point:
+    if expected is None:
         assert poisoned.float().isnan().all()
     else:
-        assert (
-            poisoned.to(torch.int64).tolist() == [{1: 0x5A, 2: 0x5AA5, 8: 0x5AA5_5AA5}[dtype.itemsize]] * 3
-            or poisoned.all()
-        )
+        assert poisoned.to(torch.int64).tolist() == [expected] * 3
 
 
 def test_unchecked_load_across_the_bound() -> None:

@@ -113,11 +113,27 @@ def division_by_zero_and_overflow_do_not_trap() -> Case:
     return Case(divide_by_zero, (1,), (x, y, blank(4, dtype=torch.int32), 4), {2: expected})
 
 
+@case
+def unsigned_division_by_zero_gives_all_ones() -> Case:
+    x, y = torch.tensor([7, 0], dtype=torch.uint16), torch.tensor([0, 0], dtype=torch.uint16)
+    expected = torch.tensor([65535, 65535], dtype=torch.uint16)
+    return Case(divide_by_zero, (1,), (x, y, torch.zeros(2, dtype=torch.uint16), 2), {2: expected})
+
+
 @ct.kernel
 def float_floor_and_mod(x, y, floor, rest, n: Int):
     a, b = ct.load(x, (0,), (n,)), ct.load(y, (0,), (n,))
     ct.store(floor, (0,), a // b)
     ct.store(rest, (0,), a % b)
+
+
+@case
+def half_precision_floor_division_rounds_before_the_floor() -> Case:
+    x, y = torch.tensor([2047.0, 2.0]).half(), torch.tensor([1.0005, 0.7]).half()
+    expected = torch.floor((x.double() / y.double()).half())
+    outs = blank(2, dtype=torch.float16), blank(2, dtype=torch.float16)
+    rest = torch.remainder(x.double(), y.double()).half()
+    return Case(float_floor_and_mod, (1,), (x, y, *outs, 2), {2: expected, 3: rest})
 
 
 @case

@@ -20,6 +20,7 @@ from tilegym_cutile_cpu.poisoning import PoisonedAllocations
 from tilegym_cutile_cpu.progress import follow
 from tilegym_cutile_cpu.sanitizer import SanitizedMemory
 from tilegym_cutile_cpu.signature import annotated_function, signature
+from tilegym_cutile_cpu.threads import one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +71,7 @@ def launch(
     for tensor in _tensors(args):
         _check_tensor(tensor, name)
     started = time.perf_counter()
-    with torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001 - as torch.overrides documents
+    with one_thread(), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001 - as torch.overrides documents
         _run(dims, kernel, args, Mode(sanitize_by_default() if sanitize is None else sanitize, debug))
     record = LaunchRecord(kernel_name=name, grid=dims, seconds=time.perf_counter() - started)
     for records in _recording.get():

@@ -19,11 +19,11 @@ from cuda.tile.compilation import (
 )
 
 import tilegym_cutile_cpu.handlers  # noqa: F401 - fills the tables that `lower` reads
+from tilegym_cutile_cpu.arrays import Array, Buffer, Pointer
 from tilegym_cutile_cpu.errors import LaunchError
 from tilegym_cutile_cpu.lowering import Frame, Program, lower
-from tilegym_cutile_cpu.memory import Array, Buffer, Memory, Pointer
 from tilegym_cutile_cpu.signature import annotated_function
-from tilegym_cutile_cpu.values import compute_dtype, constant
+from tilegym_cutile_cpu.values import compute_dtype, constant, scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import cuda.tile as ct
     from cuda.tile._ir.ir import Block
     from cuda.tile.compilation._signature import ParameterConstraint
+
+    from tilegym_cutile_cpu.memory import Memory
 
 # The newest bytecode, so that every operation is allowed; naming it also means that no compiler binary is looked for.
 BYTECODE = BytecodeVersion.V_13_4
@@ -93,12 +95,12 @@ def _bind_one(name: str, arg: Any, constraint: ParameterConstraint, memory: Memo
         yield constant(arg, constraint.dtype, ())
     elif isinstance(constraint, ListConstraint):
         yield [_array(f"{name}[{i}]", name, item, constraint.element, memory) for i, item in enumerate(arg)]
-        yield torch.tensor(len(arg), dtype=torch.int32)
+        yield scalar(len(arg), torch.int32)
     elif isinstance(constraint, ArrayConstraint):
         array = _array(name, name, arg, constraint, memory)
         index_dtype = compute_dtype(constraint.index_dtype)
-        yield Pointer(array.buffer, torch.tensor(array.start))
-        yield from (torch.tensor(extent, dtype=index_dtype) for extent in (*array.shape, *array.strides))
+        yield Pointer(array.buffer, scalar(array.start))
+        yield from (scalar(extent, index_dtype) for extent in (*array.shape, *array.strides))
     elif not isinstance(constraint, ConstantConstraint):
         raise LaunchError(f"argument '{name}': {type(constraint).__name__} is not supported")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from cuda.tile._ir.type import TokenTy
@@ -275,13 +274,14 @@ def _many_results(compute: Callable[[Frame], Sequence[Any] | None], results: lis
 
 
 def _fetcher(operands: list[int | list[int] | None]) -> Callable[[list[Any]], Sequence[Any]]:
-    if len(operands) > 1 and all(isinstance(slot, int) for slot in operands):
-        return itemgetter(*operands)
-
-    def fetch(values: list[Any]) -> Sequence[Any]:
-        return [
-            None if slot is None else [values[s] for s in slot] if isinstance(slot, list) else values[slot]
-            for slot in operands
-        ]
-
-    return fetch
+    """A function that picks the operands out of the slots. Text, since it runs once for each operation and block."""
+    picks = ", ".join(
+        "None"
+        if operand is None
+        else f"values[{operand}]"
+        if isinstance(operand, int)
+        else f"[{', '.join(f'values[{slot}]' for slot in operand)}]"
+        for operand in operands
+    )
+    function: Callable[[list[Any]], Sequence[Any]] = eval(f"lambda values: [{picks}]")  # noqa: S307 - of slot numbers
+    return function

@@ -1,23 +1,28 @@
-"""Global memory: the storages of the arguments, and every way in which a kernel reads and writes them.
+"""Global memory: every way in which a kernel reads and writes its arrays.
 
 All accesses go through a `Memory`. The sanitizer is a subclass that looks at each access before it happens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from cuda.tile import PaddingMode
-from cuda.tile._datatype import DType, is_float
-from torch import Tensor
+from cuda.tile._datatype import is_float
 
-from tilegym_cutile_cpu.errors import BlockId, OutOfBoundsError, Site
-from tilegym_cutile_cpu.values import compute_dtype, decode, encode, memory_dtype
+from tilegym_cutile_cpu.errors import OutOfBoundsError
+from tilegym_cutile_cpu.values import compute_dtype, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from cuda.tile._datatype import DType
+    from torch import Tensor
+
+    from tilegym_cutile_cpu.arrays import Access, Box, Buffer, Pointer, TiledView
+    from tilegym_cutile_cpu.errors import BlockId, Site
 
 _PADDING = {
     PaddingMode.ZERO: 0.0,
@@ -26,120 +31,6 @@ _PADDING = {
     PaddingMode.POS_INF: float("inf"),
     PaddingMode.NEG_INF: float("-inf"),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Buffer:
-    """The whole storage of one array argument, as a flat tensor of its memory dtype.
-
-    name: the argument, as in the kernel's source, with its index in a tuple or list.
-    group: arrays of one group may overlap: the items of a list do.
-    tensor: the argument itself, whose shape and strides tell which elements of the storage are its own.
-    """
-
-    name: str
-    group: str
-    dtype: DType
-    flat: Tensor
-    tensor: Tensor
-
-    @classmethod
-    def of(cls, name: str, group: str, tensor: Tensor, dtype: DType) -> Buffer:
-        storage = tensor.untyped_storage()
-        flat = torch.empty(0, dtype=memory_dtype(dtype))
-        flat.set_(storage, 0, (storage.nbytes() // flat.element_size(),), (1,))
-        return cls(name, group, dtype, flat, tensor)
-
-    @property
-    def storage(self) -> int:
-        """What tells one storage from another."""
-        return self.tensor.untyped_storage().data_ptr()
-
-    def index(self, offset: int) -> tuple[int, ...]:
-        """The index into the argument of an element of the storage."""
-        rest = offset - int(self.tensor.storage_offset())
-        found = [0] * self.tensor.ndim
-        for axis in sorted(range(self.tensor.ndim), key=self.tensor.stride, reverse=True):
-            stride = self.tensor.stride(axis)
-            if stride:
-                found[axis], rest = divmod(rest, stride)
-        return tuple(found)
-
-
-@dataclass(slots=True, eq=False)
-class Pointer:
-    """A tile of pointers into one buffer: element offsets from the start of its storage, int64 of any shape."""
-
-    buffer: Buffer
-    offset: Tensor
-
-    def reshape(self, shape: Sequence[int]) -> Pointer:
-        return Pointer(self.buffer, self.offset.reshape(shape))
-
-    def expand(self, shape: Sequence[int]) -> Pointer:
-        return Pointer(self.buffer, self.offset.expand(shape))
-
-
-@dataclass(slots=True, eq=False)
-class Array:
-    """An array inside the kernel: an argument, a slice of one, or an item of a list."""
-
-    buffer: Buffer
-    start: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-@dataclass(slots=True, eq=False)
-class TiledView:
-    """An array cut into tiles. All tuples are in the order of the tile's axes: `order` has been applied to the array.
-
-    steps: elements from one tile to the next; smaller than the tile where tiles overlap.
-    """
-
-    array: Array
-    tile_shape: tuple[int, ...]
-    steps: tuple[int, ...]
-    padding: PaddingMode
-
-
-@dataclass(slots=True, eq=False)
-class GatherView:
-    """An array from which one axis is picked by a tile of indices, and the others by a start."""
-
-    array: Array
-    tile_shape: tuple[int, ...]
-    sparse_axis: int
-    padding: PaddingMode
-
-
-@dataclass(frozen=True)
-class Access:
-    """What is known of a load or store before it runs.
-
-    in_bounds: the kernel promised (`check_bounds=False`) that it stays inside its array.
-    atomic: it is ordered, or at least indivisible, with respect to other blocks.
-    """
-
-    site: Site
-    in_bounds: bool = False
-    atomic: bool = False
-    acquire: bool = False
-    release: bool = False
-
-
-@dataclass(slots=True)
-class Box:
-    """The part of a tile that lies inside its array: `inner` in the tile, and as a strided piece of the storage."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    inner: tuple[slice, ...] | None
-    first: tuple[int, ...]
-
-    def of(self, flat: Tensor) -> Tensor:
-        return flat.as_strided(self.shape, self.strides, self.offset)
 
 
 @dataclass
@@ -152,10 +43,9 @@ class Memory:
 
     block: BlockId = (0, 0, 0)
     changes: int = 0
-    buffers: list[Buffer] = field(default_factory=list)
 
     def add(self, buffer: Buffer) -> None:
-        self.buffers.append(buffer)
+        """Called with every array argument before the launch."""
 
     def begin_block(self, block: BlockId) -> None:
         self.block = block
@@ -167,7 +57,7 @@ class Memory:
     # -- tiles of a view --
 
     def load_tile(self, view: TiledView, index: Sequence[int], access: Access) -> Tensor:
-        box = self._box(view, index, access)
+        box = self.box(view, index, access)
         array = view.array
         part = decode(box.of(array.buffer.flat).clone(), array.buffer.dtype)
         if box.inner is None:
@@ -177,7 +67,7 @@ class Memory:
         return tile
 
     def store_tile(self, view: TiledView, index: Sequence[int], tile: Tensor, access: Access) -> None:
-        box = self._box(view, index, access)
+        box = self.box(view, index, access)
         buffer = view.array.buffer
         part = tile if box.inner is None else tile[box.inner]
         box.of(buffer.flat).copy_(encode(part, buffer.dtype))
@@ -187,41 +77,25 @@ class Memory:
         self, view: TiledView, index: Sequence[int], update: Callable[..., Tensor], access: Access, operand: Tensor
     ) -> None:
         """Atomically replace each element of the tile that is inside the array by `update(element, operand)`."""
-        box = self._box(view, index, access)
+        box = self.box(view, index, access)
         buffer = view.array.buffer
         target = box.of(buffer.flat)
         part = operand if box.inner is None else operand[box.inner]
         target.copy_(encode(update(decode(target, buffer.dtype), part), buffer.dtype))
         self.changes += 1
 
-    def _box(self, view: TiledView, index: Sequence[int], access: Access) -> Box:
-        array = view.array
-        first = tuple(i * step for i, step in zip(index, view.steps, strict=True))
-        offset = array.start
-        for position, stride in zip(first, array.strides, strict=True):
-            offset += position * stride
-        if all(
-            low >= 0 and low + size <= extent
-            for low, size, extent in zip(first, view.tile_shape, array.shape, strict=True)
-        ):
-            return Box(view.tile_shape, array.strides, offset, None, first)
-        if access.in_bounds:
+    def box(self, view: TiledView, index: Sequence[int], access: Access) -> Box:
+        """Where a tile lies; an error if it crosses a bound that the kernel promised to keep."""
+        box = view.box(index)
+        if box.inner is not None and access.in_bounds:
             raise OutOfBoundsError(
                 self.site(access),
-                f"check_bounds=False, but this tile of shape {view.tile_shape} leaves the array of shape {array.shape}",
-                argument=array.buffer.name,
-                index=first,
+                f"check_bounds=False, but this tile of shape {view.tile_shape} leaves the array of shape"
+                f" {view.array.shape}",
+                argument=view.array.buffer.name,
+                index=box.first,
             )
-        low = [min(max(-at, 0), size) for at, size in zip(first, view.tile_shape, strict=True)]
-        high = [
-            max(min(extent - at, size), skip)
-            for at, size, extent, skip in zip(first, view.tile_shape, array.shape, low, strict=True)
-        ]
-        offset += sum(skip * stride for skip, stride in zip(low, array.strides, strict=True))
-        shape = tuple(end - skip for skip, end in zip(low, high, strict=True))
-        if 0 in shape:
-            offset = array.start
-        return Box(shape, array.strides, offset, tuple(map(slice, low, high)), first)
+        return box
 
     def padding(self, mode: PaddingMode, dtype: DType, shape: Sequence[int]) -> Tensor:
         if mode is PaddingMode.UNDETERMINED:
@@ -265,7 +139,7 @@ class Memory:
             raw = buffer.flat[at]
             old = decode(raw, buffer.dtype)
             new = encode(update(old, *(operand[lanes] for operand in active)), buffer.dtype)
-            self.changes += not torch.equal(new, raw)
+            self.changes += int(not torch.equal(new, raw))
             buffer.flat[at] = new
             before[lanes] = old
         if mask is None:
@@ -310,12 +184,3 @@ def _rounds(offset: Tensor) -> list[Tensor]:
     starts = torch.cat((torch.ones(1, dtype=torch.bool), address[1:] != address[:-1]))
     rank = position - torch.cummax(torch.where(starts, position, 0), 0).values
     return [order[rank == r] for r in range(int(rank.max()) + 1)]
-
-
-def permuted(array: Array, order: Sequence[int]) -> Array:
-    """The array with its axes in another order."""
-    if tuple(order) == tuple(range(len(array.shape))):
-        return array
-    return Array(
-        array.buffer, array.start, tuple(array.shape[a] for a in order), tuple(array.strides[a] for a in order)
-    )

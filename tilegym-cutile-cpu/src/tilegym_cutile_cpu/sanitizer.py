@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tilegym_cutile_cpu.errors import AccessError, BlockId
-from tilegym_cutile_cpu.memory import Access, Buffer, Memory, Pointer, TiledView
+from tilegym_cutile_cpu.memory import Memory
 from tilegym_cutile_cpu.shadow import History, Kind, Lanes, Piece, Place, Shadow
 from tilegym_cutile_cpu.values import compute_dtype, undetermined
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cuda.tile._datatype import DType
+
+    from tilegym_cutile_cpu.arrays import Access, Buffer, Pointer, TiledView
 
 
 class SanitizerError(AccessError):
@@ -101,7 +103,7 @@ class SanitizedMemory(Memory):
 
     def _check_tile(self, kind: Kind, view: TiledView, index: Sequence[int], access: Access) -> None:
         buffer = view.array.buffer
-        box = self._box(view, index, access)
+        box = self.box(view, index, access)
         if 0 in box.shape:
             raise OutsideArrayError(
                 self.site(access),

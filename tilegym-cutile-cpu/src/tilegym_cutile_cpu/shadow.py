@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tilegym_cutile_cpu.values import scalar
+
 if TYPE_CHECKING:
+    from tilegym_cutile_cpu.arrays import Box, Buffer
     from tilegym_cutile_cpu.errors import BlockId
-    from tilegym_cutile_cpu.memory import Box, Buffer
 
 
 class Kind(enum.Enum):
@@ -138,7 +140,7 @@ class Piece:
         self.box.of(table)[once] = value[once] if isinstance(value, Tensor) else value
 
     def offsets(self) -> Tensor:
-        offset = torch.tensor(self.box.offset)
+        offset = scalar(self.box.offset)
         for size, stride in zip(self.box.shape, self.box.strides, strict=True):
             offset = offset.unsqueeze(-1) + torch.arange(size) * stride
         return offset.reshape(-1)

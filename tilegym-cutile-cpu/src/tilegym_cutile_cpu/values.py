@@ -8,6 +8,7 @@ Tiles are never changed in place.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import cuda.tile as ct
@@ -100,6 +101,12 @@ def constant(value: object, dtype: DType, shape: tuple[int, ...]) -> Tensor:
     numbers = [_representable(number, dtype) for number in _flatten(value)]
     tile = wrap(torch.tensor(numbers, dtype=_COMPUTE[dtype]), dtype)
     return tile.reshape(shape) if isinstance(value, tuple) else tile.reshape(()).expand(shape)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def scalar(number: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    """A tile of one integer, shared by all who ask for it."""
+    return torch.tensor(number, dtype=dtype)
 
 
 def _flatten(value: object) -> list[Any]:

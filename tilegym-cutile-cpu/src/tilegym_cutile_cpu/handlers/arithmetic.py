@@ -21,8 +21,8 @@ from cuda.tile._ir.ops import FusedMulAddOperation
 from torch import Tensor
 
 from tilegym_cutile_cpu import rounding
+from tilegym_cutile_cpu.arrays import Pointer
 from tilegym_cutile_cpu.lowering import Kernel, plain, pure
-from tilegym_cutile_cpu.memory import Pointer
 from tilegym_cutile_cpu.values import cast, compute_dtype, ordered, wrap
 
 Binary = Callable[[Tensor, Tensor], Tensor]
@@ -143,7 +143,7 @@ def binary(
     if propagate_nan:
         return _flushed({"min": torch.minimum, "max": torch.maximum}[fn], flush)
     function = _FLOAT_BINARY[fn]
-    return _flushed(_in_float32(function, dtype) if fn in ("pow", "atan2", "floordiv", "c_mod") else function, flush)
+    return _flushed(_in_float32(function, dtype) if fn in ("pow", "atan2", "c_mod") else function, flush)
 
 
 def _integer_binary(fn: str, dtype: DType) -> Binary:
@@ -157,9 +157,9 @@ def _integer_binary(fn: str, dtype: DType) -> Binary:
         return (lambda a, b: wrap(function(a, b), dtype)) if dtype in (ct.uint16, ct.uint32) else function
     floor = _floor_divide_uint64 if dtype == ct.uint64 else _floor_divide
     if fn == "floordiv":
-        return floor
+        return lambda a, b: wrap(floor(a, b), dtype)
     if fn == "cdiv":
-        return lambda a, b: _ceil_divide(a, b, floor)
+        return lambda a, b: wrap(_ceil_divide(a, b, floor), dtype)
     if fn == "c_mod":
         return lambda a, b: _remainder(a, b, floor)
     raise NotImplementedError(f"integer '{fn}'")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cuda.tile._datatype import DType
 
-    from tilegym_cutile_cpu.memory import Pointer, TiledView
+    from tilegym_cutile_cpu.arrays import Pointer, TiledView
 
 _ARITHMETIC = {
     AtomicRMWMode.ADD_INT: "add",

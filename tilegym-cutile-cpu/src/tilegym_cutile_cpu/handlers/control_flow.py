@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tilegym_cutile_cpu.errors import EndlessLoopError
 from tilegym_cutile_cpu.lowering import Frame, Jump, JumpKind, Lowering, Step, control
-from tilegym_cutile_cpu.values import compute_dtype
+from tilegym_cutile_cpu.values import compute_dtype, scalar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _for_loop(op: Loop, lowering: Lowering) -> Step:
         values = frame.values
         carried: Sequence[Any] = [values[slot] for slot in initial]
         for number in range(int(values[start]), int(values[stop]), int(values[step])):
-            values[induction] = torch.tensor(number, dtype=dtype)
+            values[induction] = scalar(number, dtype)
             _assign(values, body_slots, carried)
             jump = body(frame)
             if jump.kind is JumpKind.RETURN:

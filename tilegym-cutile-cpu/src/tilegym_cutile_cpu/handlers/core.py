@@ -23,10 +23,10 @@ from cuda.tile._ir.type import TileTy
 from torch import Tensor
 
 from tilegym_cutile_cpu.lowering import ERASED, Frame, Kernel, Lowering, effect, plain, pure
-from tilegym_cutile_cpu.values import compute_dtype, constant
+from tilegym_cutile_cpu.values import compute_dtype, constant, scalar
 
 if TYPE_CHECKING:
-    from tilegym_cutile_cpu.memory import Pointer
+    from tilegym_cutile_cpu.arrays import Pointer
 
 # Blocks and launches run one after another, so tokens and the waits between dependent grids have nothing to do.
 ERASED.update((MakeToken, JoinTokens, GridDependencyControlWait, GridDependencyControlLaunchDependents))
@@ -40,9 +40,38 @@ def typed_const(op: TypedConst) -> Kernel:
     return lambda: tile
 
 
-@plain(Assign, AssumeBounded, AssumeDivBy, ForeignPointerCast)
+@plain(Assign, ForeignPointerCast)
 def same_value(x: Tensor | Pointer) -> Tensor | Pointer:
     return x
+
+
+@pure(AssumeDivBy)
+def assume_divisible(op: AssumeDivBy) -> Kernel:
+    """The address of an array is divisible by what its signature says; an integer by what the kernel promised."""
+    divisor = op.divisor
+
+    def check(x: Tensor | Pointer) -> Tensor | Pointer:
+        if isinstance(x, Tensor) and int(x) % divisor:
+            raise ValueError(f"{int(x)} is not divisible by {divisor}, as ct.assume_divisible_by promised")
+        return x
+
+    return check
+
+
+@pure(AssumeBounded)
+def assume_bounded(op: AssumeBounded) -> Kernel:
+    """The compiler assumes that no extent or stride is negative. A slice can break that."""
+    low, high = op.lower_bound, op.upper_bound
+
+    def check(x: Tensor) -> Tensor:
+        number = int(x)
+        if (low is not None and number < low) or (high is not None and number > high):
+            raise ValueError(
+                f"an extent or stride of {number} is outside the bounds {low} and {high} that it must keep"
+            )
+        return x
+
+    return check
 
 
 @plain(MakeDummy)
@@ -62,7 +91,7 @@ def tile_bid(op: TileBid, _lowering: Lowering) -> Kernel:
     axis = op.axis
 
     def block_index(frame: Frame) -> Tensor:
-        return torch.tensor(frame.block[axis], dtype=torch.int32)
+        return scalar(frame.block[axis], torch.int32)
 
     return block_index
 
@@ -72,6 +101,6 @@ def tile_num_blocks(op: TileNumBlocks, _lowering: Lowering) -> Kernel:
     axis = op.axis
 
     def block_count(frame: Frame) -> Tensor:
-        return torch.tensor(frame.grid[axis], dtype=torch.int32)
+        return scalar(frame.grid[axis], torch.int32)
 
     return block_count

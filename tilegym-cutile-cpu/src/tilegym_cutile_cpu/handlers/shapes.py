@@ -14,7 +14,7 @@ from tilegym_cutile_cpu.lowering import Kernel, plain, pure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tilegym_cutile_cpu.memory import Pointer
+    from tilegym_cutile_cpu.arrays import Pointer
 
 
 @pure(TileReshape)

@@ -23,9 +23,9 @@ from cuda.tile._ir.ops import (
 from cuda.tile._ir.type import GatherScatterViewTy, StridedViewTy
 from torch import Tensor
 
+from tilegym_cutile_cpu.arrays import Access, Array, GatherView, Pointer, TiledView
 from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect, plain, pure
-from tilegym_cutile_cpu.memory import Access, Array, GatherView, Pointer, TiledView, permuted
-from tilegym_cutile_cpu.values import compute_dtype
+from tilegym_cutile_cpu.values import compute_dtype, scalar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def make_tensor_view(base: Pointer, shape: Sequence[Tensor], strides: Sequence[T
 def make_tiled_view(op: MakePartitionView | MakeStridedView) -> Kernel:
     ty = op.result_var.get_type()
     steps = ty.traversal_steps if isinstance(ty, StridedViewTy) else ty.tile_shape
-    return lambda array: TiledView(permuted(array, ty.order), ty.tile_shape, steps, ty.padding_mode)
+    return lambda array: TiledView(array.permuted(ty.order), ty.tile_shape, steps, ty.padding_mode)
 
 
 @pure(MakeGatherScatterView)
@@ -67,8 +67,7 @@ def make_gather_scatter_view(op: MakeGatherScatterView) -> Kernel:
 @plain(NumTiles)
 def num_tiles(view: TiledView) -> Any:
     counts = [
-        torch.tensor(-(-extent // step), dtype=torch.int32)
-        for extent, step in zip(view.array.shape, view.steps, strict=True)
+        scalar(-(-extent // step), torch.int32) for extent, step in zip(view.array.shape, view.steps, strict=True)
     ]
     return counts if len(counts) > 1 else counts[0]
 
@@ -87,8 +86,8 @@ def get_array_list_item(op: GetArrayListItem) -> Kernel:
         if not 0 <= position < len(arrays):
             raise IndexError(f"item {position} of a list of {len(arrays)} arrays")
         array = arrays[position]
-        extents = [torch.tensor(n, dtype=index_dtype) for n in (*array.shape, *array.strides)]
-        return [Pointer(array.buffer, torch.tensor(array.start)), *extents]
+        extents = [scalar(n, index_dtype) for n in (*array.shape, *array.strides)]
+        return [Pointer(array.buffer, scalar(array.start)), *extents]
 
     return item
 
@@ -98,12 +97,16 @@ def pointer_offset(pointer: Pointer, offset: Tensor) -> Pointer:
     return Pointer(pointer.buffer, pointer.offset + offset)
 
 
+def _numbers(index: Sequence[Tensor]) -> list[int]:
+    return [int(i.item()) for i in index]
+
+
 @effect(TileLoad)
 def tile_load(op: TileLoad, lowering: Lowering) -> Kernel:
     how = access(op, lowering)
 
     def load(frame: Frame, view: TiledView, index: Sequence[Tensor]) -> Tensor:
-        return frame.memory.load_tile(view, [int(i) for i in index], how)
+        return frame.memory.load_tile(view, _numbers(index), how)
 
     def load_gather(frame: Frame, view: GatherView, index: Sequence[Tensor]) -> Tensor:
         pointer, mask = _gather_pointer(view, index)
@@ -118,7 +121,7 @@ def tile_store(op: TileStore, lowering: Lowering) -> Kernel:
     how = access(op, lowering)
 
     def store(frame: Frame, view: TiledView, index: Sequence[Tensor], tile: Tensor) -> None:
-        frame.memory.store_tile(view, [int(i) for i in index], tile, how)
+        frame.memory.store_tile(view, _numbers(index), tile, how)
 
     def store_scatter(frame: Frame, view: GatherView, index: Sequence[Tensor], tile: Tensor) -> None:
         pointer, mask = _gather_pointer(view, index)
@@ -130,7 +133,7 @@ def tile_store(op: TileStore, lowering: Lowering) -> Kernel:
 def _gather_pointer(view: GatherView, index: Sequence[Tensor]) -> tuple[Pointer, Tensor]:
     """Pointers to the elements of a tile, and which of them are inside the array."""
     array = view.array
-    offset = torch.tensor(array.start)
+    offset = scalar(array.start)
     mask = torch.ones((), dtype=torch.bool)
     for axis, (start, size) in enumerate(zip(index, view.tile_shape, strict=True)):
         positions = start.to(torch.int64)
