@@ -195,7 +195,10 @@ def test_backend_of_the_call_never_falls_back(three):
     refusals = {
         "unknown": (UnknownBackendError, "no installed distribution provides"),
         "broken": (BackendUnavailableError, "softmax: backend 'broken' cannot run here: no driver"),
-        "none": (NoImplementationError, "'none' has no implementation of it; implemented by: a, b, broken, c, picky"),
+        "none": (
+            NoImplementationError,
+            "'none': it has no implementation of softmax; implemented by: a, b, broken, c, picky",
+        ),
         "picky": (
             NoImplementationError,
             "refuses this call: x is too small.\n  a: takes it\n  b: takes it\n  c: takes it\n  broken: no driver",

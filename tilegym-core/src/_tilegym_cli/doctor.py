@@ -20,7 +20,7 @@ from tilegym import config, registry
 from tilegym.__about__ import __version__
 from tilegym.availability import find_backend, why_unusable
 from tilegym.errors import BackendError
-from tilegym.plugins import catalogue
+from tilegym.plugins import catalogue, misspelt_names
 from tilegym.selection import Call, examine
 from tilegym.text import describe
 
@@ -37,7 +37,13 @@ if TYPE_CHECKING:
 def doctor_report() -> dict[str, Any]:
     """Everything as plain data; `problems` is empty where nothing is broken."""
     chosen, problems = config.examine()
-    with warnings.catch_warnings(), config.override(replace(chosen, strict=False)):
+    tolerant = replace(chosen, strict=False)
+    with config.override(tolerant):
+        misspelt = misspelt_names()
+    problems += misspelt
+    if misspelt:  # no plugin is imported that might have been meant to be left out
+        tolerant = replace(tolerant, plugins=frozenset(), disable_plugins=frozenset())
+    with warnings.catch_warnings(), config.override(tolerant):
         warnings.simplefilter("ignore")  # what they would say is in the report
         plugins = [_plugin_row(plugin) for plugin in catalogue().plugins]
         problems += [f"{row['label']} failed to load: {row['reason']}" for row in plugins if row["state"] == "failed"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from tilegym import plugins, registry
 from tilegym.config import canonical_name
-from tilegym.errors import BackendUnavailableError, UnknownBackendError
+from tilegym.errors import BackendUnavailableError, RegistrationError, UnknownBackendError
 from tilegym.text import describe, listed, nearest
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _FIRST_PARTY: Final = {
 }
 
 _probed: dict[tuple[Backend, str], str | None] = {}
+_asking: ContextVar[frozenset[tuple[Backend, str]]] = ContextVar("tilegym_probes", default=frozenset())
 
 
 def forget() -> None:
@@ -67,14 +69,28 @@ def find_backend(name: str, *, where: str = "") -> Backend:
     )
 
 
+def left_out() -> str:
+    """The plugins that are installed and not loaded, a line each."""
+    reasons = {p.label: p.skipped or (p.error and describe(p.error)) for p in plugins.catalogue().plugins}
+    return "".join(f"\n  not loaded: {label}: {reason}" for label, reason in reasons.items() if reason)
+
+
 def probe(backend: Backend, device: torch.device) -> str | None:
     """Why a backend cannot run on a device; None if it can. Asked once per backend and device."""
     key = (backend, str(device))
     if key not in _probed:
+        if key in _asking.get():
+            raise RegistrationError(
+                f"the probe of backend {backend.name!r} asked tilegym whether that backend can run; "
+                "a probe looks at the device and the installed tools alone"
+            )
+        token = _asking.set(_asking.get() | {key})
         try:
             reason = backend.probe(device) if backend.probe is not None else None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a probe that fails is a reason, not a crash
             reason = f"its probe failed: {describe(error)}"
+        finally:
+            _asking.reset(token)
         if reason is not None and not isinstance(reason, str):
             reason = f"its probe must return None or a reason, got {reason!r}"
         _probed[key] = reason
@@ -86,7 +102,10 @@ def why_unusable(backend: Backend, device: torch.device | None = None) -> str | 
     import torch
 
     if device is None or device.type == "meta":
-        devices = [torch.device(kind) for kind in backend.device_types] or [torch.device("cpu")]
+        try:
+            devices = [torch.device(kind) for kind in backend.device_types] or [torch.device("cpu")]
+        except RuntimeError as error:
+            return f"of its device types {backend.device_types} torch does not know one: {describe(error)}"
         reasons = [probe(backend, one) for one in devices]
         return None if None in reasons else reasons[0]
     if backend.device_types and device.type not in backend.device_types:

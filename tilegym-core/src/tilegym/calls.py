@@ -72,7 +72,8 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
 
 
 def _has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:
-    return any(torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    unpack: Any = torch.autograd.forward_ad.unpack_dual  # which torch leaves unannotated
+    return any(unpack(tensor).tangent is not None for tensor in tensors)
 
 
 def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:

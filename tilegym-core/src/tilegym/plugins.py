@@ -8,29 +8,29 @@ No lock is held while plugin code runs: threads that load at the same time each 
 from __future__ import annotations
 
 import importlib
-import re
 import threading
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import importlib_metadata
-import pluggy
 
 from _tilegym_cli.foreign import FOREIGN_REPAIR, foreign_distribution
-from tilegym import hookspecs
+from tilegym import declarations
+from tilegym.__about__ import __version__
 from tilegym.config import canonical_name, settings
-from tilegym.errors import PluginError, PluginWarning, RegistrationError
-from tilegym.hookspecs import API_VERSION, CORE_PACK, PROJECT, Backend, Command, Conformance, ImplPack, OpPack
-from tilegym.text import describe, listed
+from tilegym.errors import ConfigError, PluginError, PluginWarning, RegistrationError
+from tilegym.hookspecs import PROJECT
+from tilegym.text import describe, listed, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from types import ModuleType
 
-_BACKEND_NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_RESERVED_NAMES: Final = frozenset({"auto"})
+    from tilegym.hookspecs import Backend, Command, Conformance, ImplPack, OpPack
+
 _BUILTIN: Final = "tilegym.builtin"
+_ALIKE: Final = 0.8
+"""How near a name in TILEGYM_PLUGINS must be to an installed one to count as a slip of the pen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,18 +97,19 @@ def catalogue() -> Catalogue:
             "a plugin module asked tilegym for backends or ops while it was being loaded; "
             "a plugin module may only declare, so move that code into a function that is called later"
         )
+    problems = misspelt_names()
+    if problems:
+        raise ConfigError("; ".join(problems))
     _loading.active = True
     try:
-        loaded = _join(_load(entry) for entry in _entries())
+        loaded = _join([_load(plugin) for plugin in _entries()])
     finally:
         _loading.active = False
     if settings().strict:
         _raise_first_failure(loaded)
     with _lock:
         first = _catalogue is None
-        if first:
-            _catalogue = loaded
-        known = _catalogue
+        known = _catalogue = _catalogue or loaded
     if first:
         _warn_of_failures(loaded)
     return known
@@ -126,45 +127,79 @@ def forget() -> None:
     registry.forget_files()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Entry:
-    name: str
-    value: str
-    distribution: str
-    version: str
+def _entries() -> list[Plugin]:
+    """Every installed plugin, not loaded yet, core's own first."""
+    found = {_plugin(point) for point in _entry_points()}
+    core = Plugin(name="builtin", value=_BUILTIN, distribution="tilegym-core", version=__version__)
+    return [core, *sorted(found, key=lambda plugin: (canonical_name(plugin.distribution), plugin.name, plugin.value))]
 
 
-def _entries() -> Iterator[_Entry]:
-    yield _Entry(name="builtin", value=_BUILTIN, distribution="tilegym-core", version=_core_version())
-    found = set()
-    for point in importlib_metadata.entry_points(group=PROJECT):
-        dist = point.dist
-        name, version = (dist.metadata["Name"], dist.version) if dist is not None else ("(unknown)", "?")
-        found.add(_Entry(name=point.name, value=point.value, distribution=str(name), version=str(version)))
-    yield from sorted(found, key=lambda entry: (canonical_name(entry.distribution), entry.name, entry.value))
+def _plugin(point: importlib_metadata.EntryPoint) -> Plugin:
+    distribution, version = _identity(point.dist)
+    return Plugin(name=point.name, value=point.value, distribution=distribution, version=version)
 
 
-def _core_version() -> str:
-    from tilegym.__about__ import __version__
+def _entry_points() -> Iterable[importlib_metadata.EntryPoint]:
+    try:
+        return importlib_metadata.entry_points(group=PROJECT)
+    except Exception:  # noqa: BLE001 - some distribution's entry_points.txt is broken; the others' still count
+        return list(_readable_entry_points())
 
-    return __version__
+
+def _readable_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
+    for distribution in importlib_metadata.distributions():
+        try:
+            yield from distribution.entry_points.select(group=PROJECT)
+        except Exception as error:  # noqa: BLE001, PERF203 - told, and left out
+            where = " ".join(_identity(distribution))
+            message = f"distribution {where}: its entry_points.txt cannot be read: {describe(error)}"
+            warnings.warn(message, PluginWarning, stacklevel=2)
 
 
-def _load(entry: _Entry) -> Plugin:
-    plugin = Plugin(name=entry.name, value=entry.value, distribution=entry.distribution, version=entry.version)
-    reason = _not_wanted(entry)
+def _identity(distribution: Any) -> tuple[str, str]:
+    """A distribution's name and version, as far as its metadata can be read."""
+    try:
+        return str(distribution.metadata["Name"]), str(distribution.version)
+    except Exception:  # noqa: BLE001 - a folder without METADATA: its plugin may be whole nevertheless
+        return "(damaged metadata)", "?"
+
+
+def misspelt_names() -> list[str]:
+    """What is wrong with TILEGYM_PLUGINS and TILEGYM_DISABLE_PLUGINS: names that look like installed ones misspelt."""
+    chosen = settings()
+    if chosen.plugins is None and not chosen.disable_plugins:
+        return []
+    installed = sorted({name for plugin in _entries() for name in _names(plugin)})
+    given = {"TILEGYM_PLUGINS": chosen.plugins or (), "TILEGYM_DISABLE_PLUGINS": chosen.disable_plugins}
+    return [
+        f"environment variable {variable}: no plugin or distribution {name!r} is installed.{hint} "
+        f"Installed: {listed(installed)}"
+        for variable, names in given.items()
+        for name in sorted(set(names) - set(installed))
+        if (hint := nearest(name, installed, alike=_ALIKE))
+    ]
+
+
+def _names(plugin: Plugin) -> set[str]:
+    """What the environment may call it."""
+    return {canonical_name(plugin.name), canonical_name(plugin.distribution)}
+
+
+def _load(plugin: Plugin) -> Plugin:
+    reason = _not_wanted(plugin)
     if reason is not None:
         return replace(plugin, skipped=reason)
     try:
-        return _declared(plugin, importlib.import_module(entry.value))
+        found = declarations.read(importlib.import_module(plugin.value))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin does, it fails alone
         return replace(plugin, error=error)
+    return replace(plugin, **{one.name: getattr(found, one.name) for one in fields(found)})
 
 
-def _not_wanted(entry: _Entry) -> str | None:
-    if entry.value == _BUILTIN:
+def _not_wanted(plugin: Plugin) -> str | None:
+    if plugin.value == _BUILTIN:
         return None
-    chosen, names = settings(), {canonical_name(entry.name), canonical_name(entry.distribution)}
+    chosen, names = settings(), _names(plugin)
     if names & chosen.disable_plugins:
         return "named in TILEGYM_DISABLE_PLUGINS"
     if chosen.plugins is not None and not names & chosen.plugins:
@@ -172,89 +207,13 @@ def _not_wanted(entry: _Entry) -> str | None:
     return None
 
 
-def _declared(plugin: Plugin, module: ModuleType) -> Plugin:
-    """The plugin with what its hooks return, every declaration checked."""
-    api = getattr(module, "TILEGYM_API", None)
-    if api != API_VERSION:
-        raise RegistrationError(
-            f"{module.__name__} must state TILEGYM_API = {API_VERSION}, the plugin API of this tilegym-core; got {api!r}"
-        )
-    manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs.Hooks)
-    manager.register(module, plugin.name)
-    manager.check_pending()
-    callers = manager.get_hookcallers(module) or []
-    if not callers:
-        raise RegistrationError(
-            f"{module.__name__} marks no hook; decorate its functions with tilegym.hookspecs.hookimpl"
-        )
-    for caller in callers:
-        if any(impl.wrapper or impl.hookwrapper for impl in caller.get_hookimpls()):
-            raise RegistrationError(f"{module.__name__}.{caller.name}: hook wrappers are not accepted")
-
-    def collect(hook: str, kind: type) -> tuple[Any, ...]:
-        found: list[Any] = []
-        for result in getattr(manager.hook, hook)():
-            if not isinstance(result, (list, tuple)) or not all(isinstance(item, kind) for item in result):
-                raise RegistrationError(f"{module.__name__}.{hook}: expected a list of {kind.__name__}, got {result!r}")
-            found.extend(result)
-        return tuple(found)
-
-    listens = bool(manager.hook.tilegym_on_dispatch.get_hookimpls())
-    return replace(
-        plugin,
-        backends=tuple(_checked_backend(backend) for backend in collect("tilegym_backends", Backend)),
-        op_packs=tuple(_checked_pack(pack, plugin) for pack in collect("tilegym_op_packs", OpPack)),
-        impl_packs=tuple(
-            replace(pack, backend=canonical_name(pack.backend)) for pack in collect("tilegym_impl_packs", ImplPack)
-        ),
-        commands=collect("tilegym_commands", Command),
-        conformance=collect("tilegym_conformance", Conformance),
-        on_dispatch=manager.hook.tilegym_on_dispatch if listens else None,
-    )
-
-
-def checked_backend_name(name: object) -> str:
-    """The canonical form of a backend's name.
-
-    Raises:
-        RegistrationError: it is not a string, or not of the form that `backend=` takes.
-    """
-    if not isinstance(name, str):
-        raise RegistrationError(f"a backend's name must be a string, got {name!r}")
-    canonical = canonical_name(name)
-    if not _BACKEND_NAME.fullmatch(canonical) or canonical in _RESERVED_NAMES:
-        raise RegistrationError(
-            f"{name!r} cannot name a backend: expected lower-case letters, digits and '-', beginning with a letter, "
-            f"and none of {listed(_RESERVED_NAMES)}"
-        )
-    return canonical
-
-
-def _checked_backend(backend: Backend) -> Backend:
-    return replace(
-        backend,
-        name=checked_backend_name(backend.name),
-        aliases=tuple(checked_backend_name(alias) for alias in backend.aliases),
-    )
-
-
-def _checked_pack(pack: OpPack, plugin: Plugin) -> OpPack:
-    if not pack.name.isidentifier() or pack.name.startswith("_"):
-        raise RegistrationError(f"{pack.name!r} cannot name an op pack: expected a public Python identifier")
-    if pack.name == CORE_PACK and plugin.value != _BUILTIN:
-        raise RegistrationError(f"op pack {CORE_PACK!r} is core's own; give yours another name")
-    return pack
-
-
 def _claims(plugin: Plugin) -> set[tuple[str, str]]:
     backends = {("backend", name) for backend in plugin.backends for name in (backend.name, *backend.aliases)}
     return backends | {("op pack", pack.name) for pack in plugin.op_packs}
 
 
-def _join(plugins: Iterable[Plugin]) -> Catalogue:
+def _join(loaded: list[Plugin]) -> Catalogue:
     """One catalogue of all; a name that two plugins claim belongs to neither."""
-    loaded = list(plugins)
     claimed: dict[tuple[str, str], list[Plugin]] = {}
     for plugin in loaded:
         for claim in _claims(plugin):
@@ -263,11 +222,9 @@ def _join(plugins: Iterable[Plugin]) -> Catalogue:
     for (kind, name), owners in conflicts.items():
         who = " and ".join(owner.label for owner in owners)
         error = RegistrationError(f"{kind} {name!r} is claimed by {who}; uninstall or disable one of them")
+        labels = {owner.label for owner in owners}
         loaded = [
-            replace(plugin, error=plugin.error or error)
-            if any(plugin.value == owner.value for owner in owners)
-            else plugin
-            for plugin in loaded
+            replace(plugin, error=plugin.error or error) if plugin.label in labels else plugin for plugin in loaded
         ]
     good = [plugin for plugin in loaded if plugin.error is None]
     backends = {backend.name: backend for plugin in good for backend in plugin.backends}

@@ -11,15 +11,17 @@ import inspect
 import pkgutil
 import sys
 import threading
+import warnings
 import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tilegym.config import canonical_name
-from tilegym.errors import RegistrationError, UnknownOpError
+from tilegym.config import canonical_name, settings
+from tilegym.declarations import checked_backend_name
+from tilegym.errors import PluginError, PluginWarning, RegistrationError, UnknownOpError
 from tilegym.hookspecs import CORE_PACK, Backend, ImplPack
-from tilegym.plugins import catalogue, checked_backend_name
-from tilegym.text import listed, nearest
+from tilegym.plugins import catalogue
+from tilegym.text import describe, listed, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +61,7 @@ _script_ops: dict[str, Op] = {}
 _file_implementations: dict[tuple[str, str], Implementation] = {}  # (module, op) → implementation
 _script_implementations: dict[tuple[str, str], Implementation] = {}  # (op, backend) → implementation
 _files: dict[str, frozenset[str]] = {}
+_broken: dict[str, BaseException] = {}  # package of a plugin → why it does not import
 _setups_done: set[str] = set()
 generation = 0
 
@@ -76,6 +79,7 @@ def forget_files() -> None:
     """Look for files and run set-ups again on next use; what came from modules that are gone is forgotten too."""
     with lock:
         _files.clear()
+        _broken.clear()
         _setups_done.clear()
         for name in [name for name, op in _file_ops.items() if op.declared.__module__ not in sys.modules]:
             del _file_ops[name]
@@ -101,13 +105,38 @@ def restore(state: Any) -> None:
 
 
 def files_of(package: str) -> frozenset[str]:
-    """Names of the public modules in a package, found without importing them."""
+    """Names of the public modules in a package, found without importing them; none if the package does not import."""
     names = _files.get(package)
-    if names is None:
+    if names is not None:
+        return names
+    try:
         path = importlib.import_module(package).__path__
-        names = frozenset(found.name for found in pkgutil.iter_modules(path) if not found.name.startswith("_"))
-        _files[package] = names
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the other packs still serve
+        _files[package] = frozenset()
+        _broken[package] = error
+        _tell_of_broken(package, error)
+        return frozenset()
+    names = frozenset(found.name for found in pkgutil.iter_modules(path) if not found.name.startswith("_"))
+    _files[package] = names
     return names
+
+
+def _tell_of_broken(package: str, error: BaseException) -> None:
+    owners = [
+        plugin.label
+        for plugin in catalogue().plugins
+        if package in {*(pack.package for pack in plugin.op_packs), *(pack.package for pack in plugin.impl_packs)}
+    ]
+    message = f"package {package} of {' and '.join(owners)} was left out: {describe(error)}"
+    if settings().strict:
+        raise PluginError(message) from error
+    warnings.warn(message, PluginWarning, stacklevel=2)
+
+
+def why_no_pack(op: str, backend: str) -> BaseException | None:
+    """What importing a package raised that a backend names for an op's pack; None: nothing."""
+    packs = (pack for pack in catalogue().impl_packs if (pack.backend, pack.op_pack) == (backend, split(op)[0]))
+    return next((_broken[pack.package] for pack in packs if pack.package in _broken), None)
 
 
 def qualified(pack: str, name: str) -> str:

@@ -92,7 +92,9 @@ def candidates_of(op: Op) -> list[str]:
 def examine(op: Op, name: str, call: Call) -> Candidate:
     """How far a backend gets with an op and a call."""
     if not registry.has_implementation(op.name, name):
-        return Candidate(backend=name, discovered=False, reason=f"it has no implementation of {op.name}")
+        broken = registry.why_no_pack(op.name, name)
+        why = f"it has no implementation of {op.name}" if broken is None else f"its files: {describe(broken)}"
+        return Candidate(backend=name, discovered=False, reason=why, error=broken)
     reason = availability.why_unusable(registry.backends()[name], call.device)
     if reason is not None:
         return Candidate(backend=name, reason=reason)
@@ -205,7 +207,9 @@ def _refusal(op: Op, wanted: Candidate, call: Call) -> Exception:
     start = f"{op.name}: backend {wanted.backend!r}"
     if not wanted.discovered:
         others = listed(candidates_of(op), empty="no installed backend")
-        return NoImplementationError(f"{start} has no implementation of it; implemented by: {others}")
+        error = NoImplementationError(f"{start}: {wanted.reason}; implemented by: {others}")
+        error.__cause__ = wanted.error
+        return error
     if not wanted.usable:
         return BackendUnavailableError(f"{start} cannot run here: {wanted.reason}")
     if wanted.implementation is None:
@@ -245,7 +249,7 @@ def _nobody(op: Op, call: Call, refused: list[Candidate]) -> Exception:
     if not any(one.discovered for one in refused):
         return NoImplementationError(
             f"{op.name}: no installed backend implements it. For the one in plain PyTorch, "
-            f"{availability.install_hint('tilegym-torchref')}"
+            f"{availability.install_hint('tilegym-torchref')}{availability.left_out()}"
         )
     rows = "".join(f"\n  {one.backend}: {one.reason}" for one in refused)
     return NoImplementationError(f"{op.name}: no backend can take this call:{rows}")

@@ -14,9 +14,9 @@ def listed(names: Iterable[str], *, empty: str = "none") -> str:
     return ", ".join(sorted(names)) or empty
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """` Did you mean 'softmax'?`, or nothing if no name is near."""
-    found = difflib.get_close_matches(name, list(names), n=1)
+def nearest(name: str, names: Iterable[str], *, alike: float = 0.6) -> str:
+    """` Did you mean 'softmax'?`, or nothing if no name is as near as `alike` (1: the same)."""
+    found = difflib.get_close_matches(name, list(names), n=1, cutoff=alike)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
