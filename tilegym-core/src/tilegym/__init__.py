@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         get_registry_info,
         has_backend_impl,
         print_registry_info,
+        register_backward,
         register_impl,
     )
 
@@ -45,6 +46,7 @@ __all__ = [
     "is_backend_available",
     "ops",
     "print_registry_info",
+    "register_backward",
     "register_impl",
     "resolve",
     "set_backend",
@@ -64,6 +66,7 @@ _HOMES = {
         "get_registry_info",
         "has_backend_impl",
         "print_registry_info",
+        "register_backward",
         "register_impl",
     ),
 }

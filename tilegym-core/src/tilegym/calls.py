@@ -95,10 +95,10 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
 
 def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
     implementation = selection.implementation
-    if call.special and op.contract is not None and not is_composite(implementation):
+    if (call.special or call.needs_gradient) and op.contract is not None and not is_composite(implementation):
         from tilegym.torch_ops import call_op
 
-        return call_op(op, op.contract, implementation, call)
+        return call_op(op, op.contract, implementation.backend, call.canonical)
     key = (op.name, implementation.backend)
     if key in _running.get():
         raise RegistrationError(

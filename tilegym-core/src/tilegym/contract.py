@@ -46,6 +46,26 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Gradient:
+    """For which inputs an op has gradients, and what its forward hands to its backward.
+
+    A backend implements it as `backward(grad_output, *saved, needs=...)`, which may further take canonical parameters
+    that hold no tensor, by name. It returns a tensor per input, None where `needs` says that nobody wants it.
+    """
+
+    inputs: tuple[str, ...]
+    """Canonical parameters that have a gradient; one that requires a gradient and is not named here is refused."""
+    like: tuple[str, ...]
+    """For each of them, what of `saved` has its shape and dtype, which are those of the gradient."""
+    saved: tuple[str, ...]
+    """What the backward is given: canonical parameters, "output", and names of residuals."""
+    residual_names: tuple[str, ...] = ()
+    """What the forward computes for the backward besides the output."""
+    residuals: Callable[..., tuple[Tensor, ...]] | None = None
+    """Empty residuals of the right shape, dtype and device, from canonical arguments."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Contract:
     """The contract of one op, attached to it in its spec file: `softmax.contract = Contract(...)`."""
 
@@ -71,6 +91,8 @@ class Contract:
     Those that the op's signature does not name may be given as keyword options."""
     dtypes: tuple[torch.dtype, ...] = field(default=FLOATS)
     """The dtypes of the first input."""
+    gradient: Gradient | None = None
+    """None: the op has none."""
 
 
 # -- checks that every contract needs; each message says what, where, expected, got ---------------------------------

@@ -152,7 +152,8 @@ def attached(result: Any) -> Any:
 def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradient: bool) -> Callable[..., Any]:
     """What a table entry runs: the contract's checks, what `supports` predicates say, and the implementation."""
     from tilegym.calls import check_hint, slow_call
-    from tilegym.selection import refusal
+    from tilegym.selection import is_composite, refusal
+    from tilegym.torch_ops import call_op
 
     implementation, contract = selection.implementation, op.contract
     declared = ", ".join(op.positional)
@@ -179,10 +180,14 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
         lines.append(f"    if {' or '.join([asked, *better])}:")
         lines.append(f"        return _slow(_op, ({declared},), {{}}, _backend)")
     call = f"_function({passed})"
+    if needs_gradient and contract is not None and not is_composite(implementation):
+        call = f"_call_op(_op, _contract, {implementation.backend!r}, ({', '.join(canonical)},))"
     lines.append(f"    return _attached({call})" if needs_gradient else f"    return {call}")
     namespace: dict[str, Any] = {
         "_attached": attached,
         "_backend": backend,
+        "_call_op": call_op,
+        "_contract": contract,
         "_canonical": contract.canonical if contract is not None else None,
         "_check_hint": check_hint,
         "_function": implementation.function,

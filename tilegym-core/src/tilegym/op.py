@@ -210,6 +210,22 @@ def register_impl(
     return register
 
 
+def register_backward(op: str, backend: str, *, forward: Callable[..., Any] | None = None) -> Callable[[F], F]:
+    """Register a function as the backward of the implementation registered before it; it is returned unchanged.
+
+    Args:
+        op: the op's name.
+        backend: the backend's name.
+        forward: as the implementation, returning (output, *residuals); for contracts whose `Gradient` has residuals.
+    """
+
+    def register(function: F) -> F:
+        registry.add_backward(op, registry.script_backend_name(backend), function.__module__, forward, function)
+        return function
+
+    return register
+
+
 def get_available_backends_for_op(op: str) -> list[str]:
     """Names of the backends that implement an op and can run here, sorted."""
     from tilegym.availability import why_unusable

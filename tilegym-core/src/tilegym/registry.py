@@ -45,6 +45,10 @@ class Implementation:
     """The least compute capability of a CUDA device it runs on."""
     composite: bool = False
     """Plain PyTorch code, whatever the backend's other implementations are."""
+    forward: Callable[..., Any] | None = None
+    """As `function`, returning the output and the contract's residuals."""
+    backward: Callable[..., Any] | None = None
+    """The gradients, as the contract's `Gradient` says."""
     origin: str = "file"
     """"file", or "script" if it was registered at run time."""
 
@@ -203,6 +207,20 @@ def add_implementation(implementation: Implementation) -> None:
             _file_implementations[key] = implementation
     if not first:  # a file that is read for the first time changes nothing that was resolved
         changed()
+
+
+def add_backward(
+    op: str, backend: str, module: str, forward: Callable[..., Any] | None, backward: Callable[..., Any]
+) -> None:
+    """Attach a backward to the implementation registered before it, in the same file or by a script."""
+    with lock:
+        for table, key in ((_file_implementations, (module, op)), (_script_implementations, (op, backend))):
+            if key in table:
+                table[key] = replace(table[key], forward=forward, backward=backward)
+                break
+        else:
+            raise RegistrationError(f"{module}: register {op!r} for backend {backend!r} first, then its backward")
+    changed()
 
 
 def is_implementation_file(module: str | None) -> bool:

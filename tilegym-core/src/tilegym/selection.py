@@ -132,19 +132,34 @@ def _why_refused(op: Op, implementation: Implementation, call: Call) -> str | No
         capability = torch.cuda.get_device_capability(call.device)
         if capability < implementation.min_capability:
             return f"it needs compute capability {implementation.min_capability}, {call.device} has {capability}"
-    return None if is_composite(implementation) else _why_kernels_refuse(op, call)
+    return None if is_composite(implementation) else _why_kernels_refuse(op, implementation, call)
 
 
-def _why_kernels_refuse(op: Op, call: Call) -> str | None:
+def _why_kernels_refuse(op: Op, implementation: Implementation, call: Call) -> str | None:
     """For what PyTorch cannot do through code that it does not see."""
     if call.transformed:
         return "vmap, grad and forward-mode transforms cannot see through its kernels"
     if call.needs_gradient:
-        return "it has no backward, and an input requires a gradient"
+        reason = _why_no_gradient(op, implementation, call)
+        if reason is not None:
+            return reason
     if call.special and op.contract is None:
         return "its kernels take plain tensors only, and without a contract PyTorch cannot be shown the op"
-    if call.special and set(call.options) - op.hints:
-        return f"its option(s) {listed(set(call.options) - op.hints)} are for plain tensors only"
+    if (call.special or call.needs_gradient) and set(call.options) - op.hints:
+        return f"its option(s) {listed(set(call.options) - op.hints)} are for plain tensors that need no gradient"
+    return None
+
+
+def _why_no_gradient(op: Op, implementation: Implementation, call: Call) -> str | None:
+    gradient = op.contract.gradient if op.contract is not None else None
+    if gradient is None or implementation.backward is None:
+        return "it has no backward, and an input requires a gradient"
+    named = dict(zip(op.canonical_parameters, call.canonical, strict=True))
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad and name not in gradient.inputs:
+            return f"{name} requires a gradient, and the op has none for it"
+    if named.get("out") is not None:
+        return "out= was given, and an input requires a gradient"
     return None
 
 

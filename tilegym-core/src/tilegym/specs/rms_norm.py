@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Sample, TensorSpec, check_beside, check_rank, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 from tilegym.op import dispatch
 
@@ -42,6 +42,8 @@ def rms_norm(
         ShapeError: normalized_shape is not how input's shape ends; weight or bias has another shape.
         DtypeError, DeviceError: an argument has another dtype or device.
         ArgumentValueError: eps is negative or NaN, or mode unknown.
+
+    Gradient: input, weight, bias.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
@@ -111,6 +113,12 @@ def fake(input: Tensor, *_: Any) -> Tensor:
     return torch.empty(input.shape, dtype=input.dtype, device=input.device)
 
 
+def fake_rstd(input: Tensor, normalized_shape: tuple[int, ...], *_: Any) -> tuple[Tensor]:
+    """1 / root mean square of each row, float32."""
+    shape = input.shape[: input.dim() - len(normalized_shape)]
+    return (torch.empty(shape, dtype=torch.float32, device=input.device),)
+
+
 def bytes_moved(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, *_: Any) -> int:
     weights = 0 if weight is None else weight.numel()
     return (2 * input.numel() + weights) * input.element_size()
@@ -154,5 +162,12 @@ rms_norm.contract = Contract(
     samples=samples,
     bytes_moved=bytes_moved,
     flops=lambda input, *_: 4 * input.numel(),
+    gradient=Gradient(
+        inputs=("input", "weight", "bias"),
+        saved=("input", "weight", "bias", "rstd"),
+        like=("input", "weight", "bias"),
+        residual_names=("rstd",),
+        residuals=fake_rstd,
+    ),
     hints={"mode": (None, "static_persistent", "multi_wave_reload", "multi_wave_cached")},
 )

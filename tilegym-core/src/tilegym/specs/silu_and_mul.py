@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Sample, TensorSpec, check_beside, check_rank, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
 from tilegym.errors import ShapeError
 from tilegym.op import dispatch
 
@@ -29,6 +29,8 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None, **kwargs: Any) -> Ten
         ShapeError: input has no dimension or an odd last one; out has another shape.
         DtypeError: input has another dtype; out has another dtype than input.
         DeviceError: out is on another device.
+
+    Gradient: input; not with `out`.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020 (SwiGLU without the projections).
     """
@@ -83,5 +85,6 @@ silu_and_mul.contract = Contract(
     fake=fake,
     samples=samples,
     bytes_moved=lambda input, out=None: input.numel() * input.element_size() * 3 // 2,
+    gradient=Gradient(inputs=("input",), saved=("input",), like=("input",)),
     flops=lambda input, out=None: 5 * input.numel() // 2,
 )

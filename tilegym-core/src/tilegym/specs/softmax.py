@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Sample, TensorSpec, check_rank, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_rank, check_tensor
 from tilegym.errors import ShapeError
 from tilegym.op import dispatch
 
@@ -29,6 +29,8 @@ def softmax(x: Tensor, use_tma: bool = False, **kwargs: Any) -> Tensor:
     Raises:
         ShapeError: x has no dimension, or its last is over 262,144.
         DtypeError: x has another dtype.
+
+    Gradient: x.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
@@ -76,5 +78,6 @@ softmax.contract = Contract(
     samples=samples,
     bytes_moved=lambda x: 2 * x.numel() * x.element_size(),
     flops=lambda x: 5 * x.numel(),
+    gradient=Gradient(inputs=("x",), saved=("output",), like=("output",)),
     hints={"use_tma": (False, True), "use_chunked": (None, False, True), "use_multi_wave": (None, False, True)},
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import cuda.tile as ct
 import torch
 
-from tilegym import register_impl
+from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
 from tilegym_cutile.reductions import sum_rows
 from tilegym_cutile.rows import MOST_COLUMNS, RowConfig, as_split_rows, next_power_of_2, rows_per_block
@@ -273,6 +273,7 @@ def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
     )
 
 
+@register_backward("rms_norm", backend="cutile", forward=rms_norm_forward)
 def rms_norm_backward(
     grad_output: Tensor,
     input: Tensor,

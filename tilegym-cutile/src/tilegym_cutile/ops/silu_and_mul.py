@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import cuda.tile as ct
 import torch
 
-from tilegym import register_impl
+from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import RowConfig, as_rows, next_power_of_2, rows_per_block
 from tilegym_cutile.runtime import Target, launch, target_of
@@ -83,6 +83,7 @@ def silu_and_mul_backward_tiles(
     tiles.store(db, row, column, gradient * silu, mask)
 
 
+@register_backward("silu_and_mul", backend="cutile")
 def silu_and_mul_backward(grad_output: Tensor, input: Tensor) -> Tensor:
     """The gradient of the input, from that of the output and the input: of the input's shape and dtype, contiguous."""
     gradient = torch.empty(input.shape, dtype=input.dtype, device=input.device)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import cuda.tile as ct
 import torch
 
-from tilegym import register_impl
+from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import MOST_COLUMNS, RowConfig, as_rows, next_power_of_2, rows_per_block
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
@@ -164,6 +164,7 @@ def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
     )
 
 
+@register_backward("softmax", backend="cutile")
 def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
     """The gradient of the input, from that of the output and the output itself; of the output's dtype, contiguous."""
     dx = torch.empty(output.shape, dtype=output.dtype, device=output.device)
