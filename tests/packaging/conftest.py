@@ -41,10 +41,12 @@ class Environment:
     python: Path
     site: Path
 
-    def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run its Python, deaf to the variables and the folder that this process runs with."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("TILEGYM_")}
-        command = [str(self.python), "-I", *arguments]
+    def run(
+        self, *arguments: str, program: str = "python", cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of its programs, deaf to the settings that this process runs with."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TILEGYM_"))}
+        command = [str(self.python.with_name(program)), *arguments]
         return subprocess.run(command, cwd=cwd or self.site, env=environ, capture_output=True, text=True, check=False)
 
     def output(self, source: str) -> str:

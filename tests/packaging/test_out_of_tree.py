@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 
 import pytest
 import torch
@@ -57,8 +56,8 @@ def test_a_backend_that_cannot_run_says_why(environment):
 
 @pytest.mark.usefixtures("example")
 def test_the_command_is_installed_and_knows_the_strangers_op(environment):
-    command = environment.python.with_name("tilegym")
-    done = subprocess.run([command, "ops", "--json"], capture_output=True, text=True, check=True)
+    done = environment.run("ops", "--json", program="tilegym")
+    assert done.returncode == 0, done.stderr
     implemented_by = {op["name"]: op["implemented_by"] for op in json.loads(done.stdout)["ops"]}
     assert implemented_by["softmax"] == ["cutile", "cutile-cpu", "example", "torch"]
     assert implemented_by["example.leaky_square"] == ["example", "torch"]
