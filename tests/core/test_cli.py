@@ -26,7 +26,7 @@ def report(*arguments, exit_code=0):
     """The JSON that a command prints."""
     done = run(*arguments, "--json")
     assert done.exit_code == exit_code, done.output
-    return json.loads(done.stdout)
+    return json.loads(done.stdout, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
 
 
 def python_m_tilegym(*arguments, **variables):
@@ -147,6 +147,9 @@ def test_demo_measures_what_runs_and_says_why_the_rest_does_not(site):
         ("return torch.softmax(x, dim=-1) * 1.1", "wrong", "norm error 0.1"),
         ("return x * torch.nan", "wrong", "inf of its bound"),
         ("raise OSError('out of luck')", "failed", "OSError: out of luck"),
+        ("raise SystemExit(3)", "failed", "SystemExit: 3"),
+        ("return torch.softmax(x.float(), dim=-1)", "failed", "expected a tensor of torch.bfloat16, got torch.float32"),
+        ("return None", "failed", "expected a tensor of torch.bfloat16, got NoneType"),
     ],
 )
 def test_demo_fails_if_a_backend_that_runs_is_not_right(site, body, status, reason):

@@ -138,7 +138,10 @@ def _measured(op: str, arguments: dict[str, Any], backend: str, device: torch.de
     contract = cast("Contract", found.contract)  # core's own ops have one each
 
     def run() -> Tensor:
-        result: Tensor = found.function(**arguments, backend=backend)
+        result = found.function(**arguments, backend=backend)
+        if not isinstance(result, torch.Tensor) or result.dtype is not DTYPE:
+            kind = result.dtype if isinstance(result, torch.Tensor) else type(result).__name__
+            raise TypeError(f"expected a tensor of {DTYPE}, got {kind}")
         return result
 
     try:
@@ -157,7 +160,7 @@ def _measured(op: str, arguments: dict[str, Any], backend: str, device: torch.de
         )
     except NoImplementationError as error:
         return Row(op=op, backend=backend, status="not run", reason=_first_line(error)), _reference(contract, arguments)
-    except Exception as error:  # noqa: BLE001 - whatever a backend raises is its row's reason
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a backend raises is its row's reason
         row = Row(op=op, backend=backend, device=device.type, status="failed", reason=describe(error))
         return row, _reference(contract, arguments)
     return row, result
@@ -192,9 +195,7 @@ def show_demo(report: Mapping[str, Any]) -> None:
         shape = f"{_BATCH} x {_LENGTH} bytes of text, width {_WIDTH}, {report['dtype']}"
         headings = ("backend", "op", "device", "result", "error", "bound", "worst", "ms")
         table(target, f"A decoder block: {shape}", headings, [_cells(row) for row in rows])
-        target.print(
-            "error: |result - reference| / |reference|; worst: an element's error as a part of its own bound\n"
-        )
+        show(target, "error: |result - reference| / |reference|; worst: an element's error as a part of its bound\n")
     lines(target, "Why not", _reasons(rows))
     if any(row["device"] == "cpu" for row in rows):
         show(target, "Times on a CPU show that it ran; they say nothing about speed.")
