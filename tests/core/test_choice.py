@@ -197,7 +197,7 @@ def test_backend_of_the_call_never_falls_back(three):
         "broken": (BackendUnavailableError, "softmax: backend 'broken' cannot run here: no driver"),
         "none": (
             NoImplementationError,
-            "'none': it has no implementation of softmax; implemented by: a, b, broken, c, picky",
+            "'none' has no implementation of it; implemented by: a, b, broken, c, picky",
         ),
         "picky": (
             NoImplementationError,

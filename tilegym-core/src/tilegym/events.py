@@ -22,6 +22,7 @@ logger = logging.getLogger("tilegym")
 
 _lock = threading.Lock()
 _tracing = 0
+_telling: ContextVar[bool] = ContextVar("tilegym_telling", default=False)
 _records: ContextVar[tuple[list[DispatchEvent], ...]] = ContextVar("tilegym_trace", default=())
 
 
@@ -59,6 +60,8 @@ def _count(step: int) -> None:
 
 def tell(op: Op, selection: Selection, call: Call, seconds: float) -> None:
     """Tell everybody of a call; an error of a listener is logged and goes no further."""
+    if _telling.get():  # a listener's own calls are told to nobody, or it would be told of them for ever
+        return
     event = DispatchEvent(
         op=op.name,
         backend=selection.implementation.backend,
@@ -68,9 +71,13 @@ def tell(op: Op, selection: Selection, call: Call, seconds: float) -> None:
     )
     for calls in _records.get():
         calls.append(event)
-    for plugin in catalogue().plugins:
-        if plugin.on_dispatch is not None and plugin.error is None:
-            _tell_plugin(plugin.label, plugin.on_dispatch, event)
+    token = _telling.set(True)
+    try:
+        for plugin in catalogue().plugins:
+            if plugin.on_dispatch is not None and plugin.error is None:
+                _tell_plugin(plugin.label, plugin.on_dispatch, event)
+    finally:
+        _telling.reset(token)
 
 
 def _tell_plugin(label: str, on_dispatch: Any, event: DispatchEvent) -> None:

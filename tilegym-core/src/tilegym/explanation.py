@@ -122,6 +122,7 @@ def explain(op: str | Callable[..., Any], *args: Any, backend: str | None = None
     found = op_of(op)
     call = _call(found, args, kwargs)
     preferred, origin = preference(found.name, backend)
+    named = [name for name in [registry.backend_name(preferred)] if name in registry.backends()]
     try:
         selection = select(found, backend, call)
         chosen, reason = selection.implementation.backend, selection.reason
@@ -131,7 +132,7 @@ def explain(op: str | Callable[..., Any], *args: Any, backend: str | None = None
         op=found.name,
         preference=preferred,
         origin=origin,
-        candidates=tuple(examine(found, name, call) for name in candidates_of(found)),
+        candidates=tuple(examine(found, name, call) for name in dict.fromkeys([*candidates_of(found), *named])),
         chosen=chosen,
         reason=reason,
     )

@@ -104,17 +104,17 @@ def examine(op: Op, name: str, call: Call) -> Candidate:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken file is a reason; asked for by name, it raises
         reason = f"its implementation failed to load: {describe(error)}"
         return Candidate(backend=name, usable=True, reason=reason, error=error)
-    reason = _why_refused(op, implementation, call)
-    by_supports = reason is None
-    if reason is None:
+    reason, by_supports = _why_refused(op, implementation, call), False
+    if reason is None and call.canonical:  # without, there is no call yet that it could refuse
         reason = refusal(implementation, *call.canonical)
+        by_supports = reason is not None
     return Candidate(
         backend=name,
         usable=True,
         importable=True,
         supports=reason is None,
         reason=reason,
-        by_supports=by_supports and reason is not None,
+        by_supports=by_supports,
         implementation=implementation,
     )
 
@@ -222,7 +222,8 @@ def _refusal(op: Op, wanted: Candidate, call: Call) -> Exception:
     start = f"{op.name}: backend {wanted.backend!r}"
     if not wanted.discovered:
         others = listed(candidates_of(op), empty="no installed backend")
-        error = NoImplementationError(f"{start}: {wanted.reason}; implemented by: {others}")
+        why = " has no implementation of it" if wanted.error is None else f": {wanted.reason}"
+        error = NoImplementationError(f"{start}{why}; implemented by: {others}")
         error.__cause__ = wanted.error
         return error
     if not wanted.usable:
