@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -39,14 +40,28 @@ class Choice:
         return dict(self.per_op).get(op, self.backend)
 
 
-_NOTHING: Final = Choice(None)
 _interned: dict[tuple[str | None, tuple[tuple[str, str], ...]], Choice] = {}
-_default: Choice = _NOTHING
+default: str | None = None
+"""What `set_backend` prefers in the whole process; compiled code is guarded on it."""
 _scope: ContextVar[Choice | None] = ContextVar("tilegym_backend", default=None)
 _left_behind: ContextVar[tuple[Choice | None, ...]] = ContextVar("tilegym_outer_backends", default=())
 _LAZY_KINDS: Final = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 scoped = _scope.get
 """The innermost scope's choice, or None: called on every op call."""
+
+
+class _Mirror(threading.local):
+    """The scope's choice once more, as text: compiled code cannot read a ContextVar, and is guarded on this."""
+
+    choice = ""
+
+
+mirror: Final = _Mirror()
+
+
+def _enter(choice: Choice | None) -> None:
+    _scope.set(choice)
+    mirror.choice = "" if choice is None else f"{choice.backend} {choice.per_op}"
 
 
 def _intern(backend: str | None, per_op: dict[str, str]) -> Choice:
@@ -79,16 +94,14 @@ def set_backend(backend: str) -> None:
     Raises:
         ValueError: nothing provides it, or it cannot run here; the message says why.
     """
-    global _default  # noqa: PLW0603 - the process default is what this function sets
     name = _checked(backend)
-    _default = _NOTHING if name == AUTO else _intern(name, {})
-    registry.changed()
+    restore(None if name == AUTO else name)
 
 
 def get_current_backend() -> str:
     """The backend preferred by the innermost scope, `set_backend` or `TILEGYM_BACKEND`; "auto" if nothing is."""
     scope = _scope.get()
-    return (scope and scope.backend) or _default.backend or _from_environment() or AUTO
+    return (scope and scope.backend) or default or _from_environment() or AUTO
 
 
 def use_backend(backend: str | None = None, /, **per_op: str) -> Scope:
@@ -123,13 +136,13 @@ class Scope:
         _left_behind.set((*_left_behind.get(), outer))
         per_op = self._per_op if self._backend or outer is None else dict(outer.per_op) | self._per_op
         backend = self._backend or (outer.backend if outer is not None else None)
-        _scope.set(_intern(backend, per_op))
+        _enter(_intern(backend, per_op))
 
     def __exit__(self, *exception: object) -> None:
         """Prefer what was preferred outside."""
         *others, outer = _left_behind.get()
         _left_behind.set(tuple(others))
-        _scope.set(outer)
+        _enter(outer)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """The function, run inside the scope."""
@@ -155,8 +168,8 @@ def preference(op: str, call: str | None) -> tuple[str, Origin]:
     name = scope.for_op(op) if scope is not None else None
     if name is not None:
         return name, "scope"
-    if _default.backend is not None:
-        return _default.backend, "set_backend"
+    if default is not None:
+        return default, "set_backend"
     name = _from_environment()
     return (name, "TILEGYM_BACKEND") if name is not None else (AUTO, "auto")
 
@@ -197,13 +210,13 @@ def _from_environment() -> str | None:
     return None
 
 
-def state() -> Any:
+def state() -> str | None:
     """The process default, for a test fixture that restores it."""
-    return _default
+    return default
 
 
-def restore(state: Any) -> None:
+def restore(state: str | None) -> None:
     """Set the process default back to what `state()` returned."""
-    global _default  # noqa: PLW0603 - see set_backend
-    _default = state
-    registry.changed()
+    global default  # noqa: PLW0603 - the process default is one
+    default = state
+    registry.changed(in_registry=False)

@@ -70,6 +70,7 @@ def public_function(op: Op) -> Callable[..., Any]:
     """The function that users call: the declared signature with `backend=` added."""
     from tilegym.calls import slow_call
     from tilegym.choice import scoped
+    from tilegym.traced import traced_function
 
     name = op.name.rpartition(".")[2]
     parameters = [p for p in op.parameters if p.name != "backend"]
@@ -86,10 +87,16 @@ def public_function(op: Op) -> Callable[..., Any]:
         "_slow": slow_call,
         "_stand_in": stand_in,
         "_forward_ad": torch.autograd.forward_ad,
+        "_is_compiling": torch.compiler.is_dynamo_compiling,
+        "_traced": traced_function(op.name, op.positional),
     }
     catch_all = next((p.name for p in op.parameters if p.kind is inspect.Parameter.VAR_KEYWORD), None)
     values = "".join(f"{p}, " for p in op.positional)
-    lines = [f"def {name}{_written(signature, namespace)}:"]
+    lines = [
+        f"def {name}{_written(signature, namespace)}:",
+        "    if _is_compiling():",
+        f"        return _traced(({values}), {catch_all or '{}'}, backend)",
+    ]
     guards = guarded(op)
     if guards:
         unless = f"not {catch_all} and " if catch_all else ""

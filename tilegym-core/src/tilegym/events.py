@@ -55,7 +55,7 @@ def _count(step: int) -> None:
     global _tracing  # noqa: PLW0603 - how many traces are open in the process
     with _lock:
         _tracing += step
-    registry.changed()
+    registry.changed(in_registry=False)  # compiled code is not traced, and need not compile again
 
 
 def tell(op: Op, selection: Selection, call: Call, seconds: float) -> None:

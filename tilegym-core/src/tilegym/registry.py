@@ -68,13 +68,17 @@ _files: dict[str, frozenset[str]] = {}
 _broken: dict[str, BaseException] = {}  # package of a plugin → why it does not import
 _setups_done: set[str] = set()
 generation = 0
+epoch = "0"
+"""Names what is registered; compiled code is guarded on it. Loading a file of a plugin does not change it."""
 
 
-def changed() -> None:
+def changed(*, in_registry: bool = True) -> None:
     """Forget what was resolved: a registration or a choice has changed."""
-    global generation  # noqa: PLW0603 - tells a resolution in flight that it is out of date
+    global generation, epoch  # noqa: PLW0603 - tells a resolution in flight that it is out of date
     with lock:
         generation += 1
+        if in_registry:
+            epoch = str(generation)
         for op in _ops:
             op.table = {}
 
@@ -166,7 +170,7 @@ def add_op(op: Op) -> None:
     with lock:
         _ops.add(op)
         (_script_ops if op.origin == "script" else _file_ops)[op.name] = op
-    changed()
+    changed(in_registry=op.origin == "script")
 
 
 def get_op(name: str) -> Op:
@@ -220,7 +224,7 @@ def add_backward(
                 break
         else:
             raise RegistrationError(f"{module}: register {op!r} for backend {backend!r} first, then its backward")
-    changed()
+    changed(in_registry=table is _script_implementations)
 
 
 def is_implementation_file(module: str | None) -> bool:

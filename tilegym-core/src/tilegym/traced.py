@@ -1,0 +1,101 @@
+"""The traced path: what `torch.compile` and `torch.export` see of an op.
+
+While code is being compiled the backend is chosen once, as a constant, by a function that is run and not traced. The
+code is guarded on what the choice depends on: the scope, the state of the registry, and the tensors' kinds. A backend in
+plain PyTorch is inlined, so that the compiler fuses it; any other is one node, `torch.ops.tilegym.NAME`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from tilegym import choice, registry
+from tilegym.choice import mirror
+from tilegym.selection import Call, is_composite, select
+
+from tilegym.torch_ops import torch_op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tilegym.op import Op
+    from tilegym.registry import Implementation
+
+_OUT: Final = "out"
+
+
+def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
+    """A function of (values of the declared parameters, further options, backend) that can be traced."""
+
+    def traced(values: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
+        kinds = tuple(
+            (value.device, value.dtype, value.dim(), value.requires_grad and torch.is_grad_enabled())
+            for value in (*values, *options.values())
+            if isinstance(value, torch.Tensor)
+        )
+        run = _runs[_choose(op, backend, tuple(options), kinds, mirror.choice, choice.default, registry.epoch)]
+        return run(dict(zip(positional, values, strict=True)) | options)
+
+    return traced
+
+
+_runs: dict[str, Callable[[dict[str, Any]], Any]] = {}
+"""What to trace, by a name that a constant can hold; each takes the arguments by name."""
+
+
+def _choose(
+    op_name: str,
+    backend: str | None,
+    options: tuple[str, ...],
+    kinds: tuple[tuple[torch.device, torch.dtype, int, bool], ...],
+    *_guards: str | None,
+) -> str:
+    """Choose a backend for tensors of these kinds; returns the name of what to trace."""
+    op = registry.get_op(op_name)
+    call = Call(
+        tensors=tuple(torch.empty((0,) * rank, device=device, dtype=dtype) for device, dtype, rank, _ in kinds),
+        options=dict.fromkeys(set(options) - set(op.canonical_parameters)),
+        needs_gradient=any(needs for *_, needs in kinds),
+        special=True,
+    )
+    implementation = select(op, backend, call).implementation
+    name = f"{op_name} on {implementation.backend}"
+    _runs[name] = _inlined(op, implementation) if is_composite(implementation) else _opaque(op, implementation)
+    return name
+
+
+# What torch.compiler.assume_constant_result sets, without importing the compiler on the way.
+_choose._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001 - as said above
+
+
+def _inlined(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]], Any]:
+    """The implementation itself, in plain PyTorch."""
+    contract, names, by_keyword = op.contract, tuple(op.canonical_parameters), op.by_keyword(implementation)
+    function, canonical = implementation.function, None if contract is None else contract.canonical
+
+    def inlined(arguments: dict[str, Any]) -> Any:
+        given = {name: arguments[name] for name in names if name in arguments}
+        values = tuple(given.values()) if canonical is None else canonical(**given)
+        positional = [value for value, named in zip(values, by_keyword, strict=True) if not named]
+        rest = {name: value for name, value, named in zip(names, values, by_keyword, strict=True) if named}
+        return function(*positional, **rest)
+
+    return inlined
+
+
+def _opaque(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]], Any]:
+    """One node, which carries the backend as a constant."""
+    contract = op.contract
+    assert contract is not None  # noqa: S101 - selection refuses kernels without one; for the type checker
+    names, canonical, node = tuple(op.canonical_parameters), contract.canonical, torch_op(op, contract)
+    backend = implementation.backend
+
+    def opaque(arguments: dict[str, Any]) -> Any:
+        values = canonical(**{name: arguments[name] for name in names if name in arguments})
+        result = node(*[value for name, value in zip(names, values, strict=True) if name != _OUT], backend=backend)
+        out = arguments.get(_OUT)
+        return result if out is None else out.copy_(result)
+
+    return opaque
