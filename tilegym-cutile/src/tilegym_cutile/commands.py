@@ -13,7 +13,9 @@ _HEADINGS = ("arch", "kernel", "sample", "dtype", "hints", "registers", "stack",
 
 
 def compile_(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="Ops; all that cutile has, if none.")] = None,
+    ops: Annotated[
+        list[str] | None, typer.Argument(metavar="[OP]...", help="Ops; all that cutile has, if none.")
+    ] = None,
     arch: Annotated[list[str] | None, typer.Option(help="sm_80, sm_90, sm_100 or sm_120; all, if none.")] = None,
     every: Annotated[bool, typer.Option(help="Every configuration and signature, not one of each branch.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON and nothing else.")] = False,

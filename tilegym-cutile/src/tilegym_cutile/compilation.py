@@ -137,9 +137,7 @@ def compile_case(case: Case, arch: str) -> Compiled:
         raise CompilationError(_explained(case, arch, error)) from error
     seconds = time.perf_counter() - started
     cached, remarks = _remembered(signature.symbol)
-    return Compiled(
-        case=case, arch=arch, usage=usage(bytes(result.cubin)), seconds=cached or seconds, remarks=remarks
-    )
+    return Compiled(case=case, arch=arch, usage=usage(bytes(result.cubin)), seconds=cached or seconds, remarks=remarks)
 
 
 def _explained(case: Case, arch: str, error: Exception) -> str:
