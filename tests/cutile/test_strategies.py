@@ -29,7 +29,9 @@ def samples(op, *names):
 
 @everywhere
 @dtypes
-@pytest.mark.parametrize(("contract", "sample"), samples("softmax", "x(5, 257)", "transposed-4d", "special(8, 5000)", "large"))
+@pytest.mark.parametrize(
+    ("contract", "sample"), samples("softmax", "x(5, 257)", "transposed-4d", "special(8, 5000)", "large")
+)
 def test_softmax_in_chunks(contract, sample, dtype, device):
     args = materialize(sample, dtype=dtype, device=device)
     assert_accurate(contract, args, softmax(args["x"], use_chunked=True))
@@ -137,10 +139,16 @@ def test_silu_and_mul_backward(shape, layout, dtype, device):
 
 
 @everywhere
-@dtypes
 @layouts
-@pytest.mark.parametrize(("shape", "offset"), [((13, 33), 0.0), ((2, 3, 257), 1.0), ((9, 8200), 0.0)])
-def test_rms_norm_backward(shape, offset, layout, dtype, device):
+@pytest.mark.parametrize(
+    ("shape", "offset", "dtype"),
+    [
+        *[((13, 33), 0.0, dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)],
+        ((2, 3, 257), 1.0, torch.bfloat16),
+        pytest.param((9, 8200), 0.0, torch.float32, id="in chunks"),
+    ],
+)
+def test_rms_norm_backward(shape, offset, dtype, layout, device):
     n = shape[-1]
     x, dy = laid_out(shape, dtype, layout, device), laid_out(shape, dtype, layout, device)
     weight, bias = torch.randn(n).to(device), torch.randn(n, dtype=dtype).to(device)

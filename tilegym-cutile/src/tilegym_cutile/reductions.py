@@ -12,13 +12,11 @@ import torch
 
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import next_power_of_2
-from tilegym_cutile.runtime import launch
+from tilegym_cutile.runtime import launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_ROWS, _COLUMNS = 64, 32
 
 
 @ct.kernel
@@ -35,8 +33,14 @@ def sum_rows_tiles(x: Rows, y: Rows, N: int, ROWS: ct.Constant[int], COLUMNS: ct
 
 def sum_rows(partials: Tensor, like: Tensor) -> Tensor:
     """The sum of partials: (P, N) over P, rounded once to the dtype of `like` and in its shape, of N elements."""
-    rows, n = partials.shape
+    p, n = partials.shape
     total = torch.empty(like.shape, dtype=like.dtype, device=partials.device)
-    args = (partials, total.view(1, n), n, min(_ROWS, next_power_of_2(rows)), _COLUMNS)
-    launch(sum_rows_tiles, (-(-n // _COLUMNS),), args)
+    columns = _tile_columns(n, target_of(partials).num_sms)
+    rows = min(2048 // columns, next_power_of_2(p))
+    launch(sum_rows_tiles, (-(-n // columns),), (partials, total.view(1, n), n, rows, columns))
     return total
+
+
+def _tile_columns(n: int, num_sms: int) -> int:
+    """Columns per block: four blocks for each SM if tiles need not be narrower than a memory transaction for it."""
+    return min(max(32, next_power_of_2(n // (4 * num_sms))), 1024)
