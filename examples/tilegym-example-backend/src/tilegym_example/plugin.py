@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilegym.hookspecs import Backend, ImplPack, OpPack, hookimpl
+from tilegym.hookspecs import Backend, Conformance, ImplPack, OpPack, hookimpl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,3 +32,9 @@ def tilegym_impl_packs() -> Sequence[ImplPack]:
         ImplPack(backend="example", op_pack="example", package="tilegym_example.own_ops"),
         ImplPack(backend="torch", op_pack="example", package="tilegym_example.own_ops_torch"),
     ]
+
+
+@hookimpl
+def tilegym_conformance() -> Sequence[Conformance]:
+    """What our backend promises: it takes whatever the contracts allow."""
+    return [Conformance(backend="example", complete=True)]

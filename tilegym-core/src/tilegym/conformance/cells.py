@@ -10,8 +10,8 @@ import torch
 
 from tilegym import registry
 from tilegym.contract import Layout, Sample, TensorSpec
-from tilegym.plugins import catalogue
 from tilegym.hookspecs import Conformance
+from tilegym.plugins import catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def cells_of(backend: str) -> Iterator[Cell]:
     """Every cell of a backend."""
     for op in ops_of(backend):
         contract = registry.get_op(op).contract
-        assert contract is not None  # noqa: S101 - ops_of has seen to it; for the type checker
+        assert contract is not None  # ops_of has seen to it; for the type checker
         for sample in contract.samples():
             for relaid in _layouts(sample):
                 yield from (Cell(op=op, sample=relaid, dtype=dtype) for dtype in contract.dtypes)
@@ -61,9 +61,10 @@ def cells_of(backend: str) -> Iterator[Cell]:
 def _layouts(sample: Sample) -> Iterator[Sample]:
     """The sample, and if it is small, the same with its tensors laid out in every other way."""
     yield sample
-    specs = {name: value for name, value in sample.args.items() if isinstance(value, TensorSpec)}
+    # A tensor of no dimension has one layout only.
+    specs = {name: value for name, value in sample.args.items() if isinstance(value, TensorSpec) and value.shape}
     small = all(0 < math.prod(spec.shape) <= _LARGEST_RELAID for spec in specs.values())
-    if not small or any(spec.layout != "contiguous" for spec in specs.values()):
+    if not specs or not small or any(spec.layout != "contiguous" for spec in specs.values()):
         return
     for layout in get_args(Layout):
         if layout == "contiguous":
