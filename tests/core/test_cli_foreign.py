@@ -100,5 +100,13 @@ def test_their_distribution_beside_ours_is_warned_of(site):
 
 def test_importing_the_command_imports_nothing_of_tilegym():
     code = "import sys, _tilegym_cli, _tilegym_cli.foreign; print([m for m in sys.modules if m.startswith('tilegym')])"
+    assert printed(code) == "[]"
+
+
+def test_help_does_not_wait_for_torch():
+    assert printed("import sys, _tilegym_cli.app; print('torch' in sys.modules)") == "False"
+
+
+def printed(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()

@@ -5,6 +5,7 @@ nothing of `tilegym` is imported here or in `foreign` until that is ruled out.
 """
 
 import sys
+import warnings
 
 
 def main() -> None:
@@ -14,6 +15,7 @@ def main() -> None:
     problem = why_not_ours()
     if problem is not None:
         sys.exit(problem)
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's; nothing here needs numpy
     from _tilegym_cli.app import run
 
     run()

@@ -1,4 +1,7 @@
-"""The commands. Each gathers a report of plain data, and shows it as tables or, with --json, as it is."""
+"""The commands. Each gathers a report of plain data, and shows it as tables or, with --json, as it is.
+
+A command imports its module when it runs, so that `tilegym --help` need not wait for torch.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from _tilegym_cli import demo as _demo
-from _tilegym_cli import doctor as _doctor
-from _tilegym_cli import explain as _explain
 from _tilegym_cli import listings, tables
 from tilegym.__about__ import __version__
 from tilegym.errors import TileGymError
@@ -86,7 +86,9 @@ def _options(
 @app.command()
 def demo(as_json: Json = False) -> None:
     """Run a decoder block's ops on real text, on every backend that can run here, and check every result."""
-    if not _report(_demo.demo_report, _demo.show_demo, as_json)["ok"]:
+    from _tilegym_cli.demo import demo_report, show_demo
+
+    if not _report(demo_report, show_demo, as_json)["ok"]:
         raise typer.Exit(1)
 
 
@@ -113,15 +115,11 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Tell which backend a call would run on, and why no other; nothing is launched."""
-    gather = partial(
-        _explain.explain_report,
-        op,
-        None if shape is None else _explain.parse_shape(shape),
-        _explain.parse_dtype(dtype),
-        _explain.parse_device(device),
-        backend,
-    )
-    if _report(gather, _explain.show_explanation, as_json)["chosen"] is None:
+    from _tilegym_cli.explain import explain_report, parse_device, parse_dtype, parse_shape, show_explanation
+
+    sizes = None if shape is None else parse_shape(shape)
+    gather = partial(explain_report, op, sizes, parse_dtype(dtype), parse_device(device), backend)
+    if _report(gather, show_explanation, as_json)["chosen"] is None:
         raise typer.Exit(1)
 
 
@@ -130,5 +128,7 @@ def doctor(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks.")] = False, as_json: Json = False
 ) -> None:
     """Tell what is installed and in force, what cannot run here and why, and what is broken."""
-    if not _report(_doctor.doctor_report, partial(_doctor.show_doctor, verbose=verbose), as_json)["ok"]:
+    from _tilegym_cli.doctor import doctor_report, show_doctor
+
+    if not _report(doctor_report, partial(show_doctor, verbose=verbose), as_json)["ok"]:
         raise typer.Exit(1)
