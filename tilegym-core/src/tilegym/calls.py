@@ -14,6 +14,7 @@ from tilegym.choice import scoped
 from tilegym.eager import attached, guarded, make_run, stand_in
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
 from tilegym.guards import has_tangent_level, in_transform, is_plain, make_guard
+from tilegym.log import logger
 from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
     call = describe_call(op, args, options)
     selection = select(op, backend, call)
     warn_of_fallback(op, selection)
+    logger.debug("%s: backend %s, %s", op.name, selection.implementation.backend, selection.reason)
     result = _run(op, selection, call, dict(zip(op.positional, args, strict=False)))
     if events.listening():
         events.tell(op, selection, call, time.perf_counter() - started)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 from tilegym import registry
 from tilegym.config import canonical_name, settings
 from tilegym.errors import BackendUnavailableError, EnvironmentWarning, UnknownOpError
+from tilegym.notices import once
 from tilegym.text import listed, nearest
 
 if TYPE_CHECKING:
@@ -174,22 +175,6 @@ def preference(op: str, call: str | None) -> tuple[str, Origin]:
     return (name, "TILEGYM_BACKEND") if name is not None else (AUTO, "auto")
 
 
-_told: set[object] = set()
-
-
-def once(what: object) -> bool:
-    """Whether people have not been told of this yet; from now on they have."""
-    if what in _told:
-        return False
-    _told.add(what)
-    return True
-
-
-def forget() -> None:
-    """Tell people anew of everything."""
-    _told.clear()
-
-
 def _from_environment() -> str | None:
     """The usable backend that `TILEGYM_BACKEND` names; one that cannot run here is told once and ignored."""
     from tilegym import availability
@@ -201,7 +186,7 @@ def _from_environment() -> str | None:
     reason = availability.why_unusable(backend)
     if reason is None:
         return backend.name
-    if once(name):
+    if once(("TILEGYM_BACKEND", name)):
         warnings.warn(
             f"TILEGYM_BACKEND={name} is ignored: backend {backend.name!r} cannot run here: {reason}",
             EnvironmentWarning,

@@ -5,18 +5,22 @@ Nothing is read when `tilegym` is imported: the first use reads all of them once
 
 from __future__ import annotations
 
+import difflib
 import os
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tilegym.errors import ConfigError
+from tilegym import log
+from tilegym.errors import ConfigError, EnvironmentWarning
 from tilegym.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+_PREFIX: Final = "TILEGYM_"
 Fallback = Literal["warn", "error", "silent"]
 
 
@@ -131,9 +135,22 @@ def read(environ: Mapping[str, str]) -> Settings:
     return found
 
 
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """What is wrong with names of variables: those that look like one of ours. Other distributions have their own."""
+    known = {variable.removeprefix(_PREFIX): variable for variable in Settings().as_dict()}
+    strangers = sorted(name for name in environ if name.startswith(_PREFIX) and name not in known.values())
+    near = {name: difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=0.87) for name in strangers}
+    return [
+        f"environment variable {name} is not known, and ignored. Did you mean {known[found[0]]}?"
+        for name, found in near.items()
+        if found
+    ]
+
+
 def examine() -> tuple[Settings, list[str]]:
     """What this process's environment asks for, and what is wrong with it."""
-    return parse(os.environ)
+    found, problems = parse(os.environ)
+    return found, problems + misspelt(os.environ)
 
 
 _settings: Settings | None = None
@@ -144,13 +161,21 @@ def settings() -> Settings:
     global _settings  # noqa: PLW0603 - the one cached reading of the environment
     if _settings is None:
         _settings = read(os.environ)
+        log.configure(_settings.log)
+        _warn_of_misspelt()
     return _settings
+
+
+def _warn_of_misspelt() -> None:
+    for problem in misspelt(os.environ):
+        warnings.warn(problem, EnvironmentWarning, stacklevel=3)
 
 
 def reload() -> Settings:
     """Read the environment anew, forget what plugins it chose, and return the settings in force."""
     found = read(os.environ)
     _put_in_force(found)
+    _warn_of_misspelt()
     return found
 
 
@@ -170,6 +195,7 @@ def _put_in_force(replacement: Settings | None) -> None:
     from tilegym import plugins
 
     _settings = replacement
+    log.configure(replacement.log if replacement is not None else None)
     plugins.forget()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegym import registry
 from tilegym.hookspecs import DispatchEvent
+from tilegym.log import logger
 from tilegym.plugins import catalogue
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tilegym.op import Op
     from tilegym.selection import Call, Selection
-
-logger = logging.getLogger("tilegym")
 
 _lock = threading.Lock()
 _tracing = 0
@@ -83,5 +81,5 @@ def tell(op: Op, selection: Selection, call: Call, seconds: float) -> None:
 def _tell_plugin(label: str, on_dispatch: Any, event: DispatchEvent) -> None:
     try:
         on_dispatch(event=event)
-    except (Exception, SystemExit):  # a listener's error never reaches the op
+    except (Exception, SystemExit):  # noqa: BLE001 - a listener's error never reaches the op
         logger.exception("%s: its tilegym_on_dispatch failed", label)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import importlib_metadata
 
 from _tilegym_cli.foreign import FOREIGN_REPAIR, foreign_distribution
-from tilegym import declarations
+from tilegym import declarations, notices
 from tilegym.__about__ import __version__
 from tilegym.config import canonical_name, settings
 from tilegym.errors import ConfigError, PluginError, PluginWarning, RegistrationError
 from tilegym.hookspecs import PROJECT
+from tilegym.log import logger
 from tilegym.text import describe, listed, nearest
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ def catalogue() -> Catalogue:
         first = _catalogue is None
         known = _catalogue = _catalogue or loaded
     if first:
+        for plugin in loaded.plugins:
+            logger.info("%s: %s", plugin.label, plugin.skipped or ("left out" if plugin.error else "loaded"))
         _warn_of_failures(loaded)
     return known
 
@@ -118,12 +121,12 @@ def catalogue() -> Catalogue:
 def forget() -> None:
     """Load the plugins again on next use, and resolve every op again."""
     global _catalogue  # noqa: PLW0603 - the one catalogue of the process
-    from tilegym import availability, choice, registry
+    from tilegym import availability, registry
 
     with _lock:
         _catalogue = None
     availability.forget()
-    choice.forget()
+    notices.forget()
     registry.forget_files()
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilegym import availability, registry
-from tilegym.choice import AUTO, once, preference
+from tilegym.choice import AUTO, preference
 from tilegym.config import canonical_name, settings
 from tilegym.errors import ArgumentTypeError, BackendUnavailableError, FallbackWarning, NoImplementationError
+from tilegym.notices import once
 from tilegym.text import describe, listed
 
 if TYPE_CHECKING:
