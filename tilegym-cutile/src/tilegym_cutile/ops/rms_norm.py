@@ -169,12 +169,12 @@ def _launch(
     )
     config = heuristic(m, n, target_of(x), mode=mode)
     ragged = config.ragged(m, n)
+    args = (*arrays, n, *constants, inner)
     if config.chunked:
-        args = (*arrays, n, *constants, inner, config.columns, ragged[1])
-        launch(rms_norm_chunks, (m,), args, hints=config.hints)
+        launch(rms_norm_chunks, (m,), (*args, config.columns, ragged[1]), hints=config.hints)
     else:
-        args = (*arrays, n, *constants, inner, config.rows, config.columns, *ragged)
-        launch(rms_norm_rows, (-(-m // config.rows),), args, hints=config.hints)
+        grid = (-(-m // config.rows),)
+        launch(rms_norm_rows, grid, (*args, config.rows, config.columns, *ragged), hints=config.hints)
 
 
 @ct.kernel
@@ -289,42 +289,50 @@ def rms_norm_backward(
     rstd is what `rms_norm_forward` returned. The sums over rows are float32, in a fixed order, and rounded once.
     """
     dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if needs[0] else None
-    dweight_like, dbias_like = weight if needs[1] else None, bias if needs[2] else None
+    summed = (weight if needs[1] else None, bias if needs[2] else None)
     if input.numel() == 0:
-        return dx, _zeros_like(dweight_like), _zeros_like(dbias_like)
+        dweight, dbias = (None if like is None else torch.zeros_like(like) for like in summed)
+        return dx, dweight, dbias
     columns, m = input.dim() - rstd.dim(), rstd.numel()
     n = input.numel() // m
-    target = target_of(input)
-    config = backward_heuristic(m, n, target)
-    strip = _STRIP if config.chunked else config
-    across = -(-n // strip.columns)
-    blocks = min(-(-m // strip.rows), max(1, 2 * target.num_sms // across))
     (dy_rows, dy_inner), (x_rows, x_inner) = as_split_rows(grad_output, columns), as_split_rows(input, columns)
-    inputs = (dy_rows, x_rows, _optional(weight, columns), rstd.view(m, 1))
-    partials = [
-        () if like is None else (torch.empty((blocks, n), dtype=torch.float32, device=input.device),)
-        for like in (dweight_like, dbias_like)
-    ]
+    arrays = (dy_rows, x_rows, _optional(weight, columns), rstd.view(m, 1))
+    constants = (n, offset, (dy_inner, x_inner))
     dx_rows = _optional(dx, columns)
-    inner = (dy_inner, x_inner)
-    if config.chunked and dx is not None:
-        args = (*inputs, *dx_rows, n, offset, inner, config.columns, config.ragged(m, n)[1])
-        launch(rms_norm_backward_chunks, (m,), args, hints=config.hints)
-        dx_rows = ()
-    if dx_rows or any(partials):
-        args = (*inputs, dx_rows, *partials, n, offset, inner, strip.rows, strip.columns, *strip.ragged(m, n))
-        launch(rms_norm_backward_rows, (blocks, across), args, hints=strip.hints)
-    dweight, dbias = (
-        None if like is None else sum_rows(*partial, like)
-        for partial, like in zip(partials, (dweight_like, dbias_like), strict=True)
-    )
+    config = backward_heuristic(m, n, target_of(input))
+    if config.chunked:
+        for rows in dx_rows:
+            args = (*arrays, rows, *constants, config.columns, config.ragged(m, n)[1])
+            launch(rms_norm_backward_chunks, (m,), args, hints=config.hints)
+        dweight, dbias = _launch_backward_rows(arrays, (), summed, constants, _STRIP)
+    else:
+        dweight, dbias = _launch_backward_rows(arrays, dx_rows, summed, constants, config)
     return dx, dweight, dbias
+
+
+def _launch_backward_rows(
+    arrays: tuple[Any, ...],
+    dx: tuple[Tensor, ...],
+    summed: tuple[Tensor | None, Tensor | None],
+    constants: tuple[Any, ...],
+    config: RowConfig,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Fill dx, if given, and return the sums for weight and bias, each like its tensor in `summed`."""
+    m, n = arrays[-1].shape[0], constants[0]
+    across = -(-n // config.columns)
+    blocks = min(-(-m // config.rows), max(1, 2 * target_of(arrays[0]).num_sms // across))
+    partials: list[tuple[Tensor, ...]] = [
+        () if like is None else (torch.empty((blocks, n), dtype=torch.float32, device=like.device),) for like in summed
+    ]
+    if dx or any(partials):
+        args = (*arrays, dx, *partials, *constants, config.rows, config.columns, *config.ragged(m, n))
+        launch(rms_norm_backward_rows, (blocks, across), args, hints=config.hints)
+    dweight, dbias = (
+        None if like is None else sum_rows(partial[0], like) for partial, like in zip(partials, summed, strict=True)
+    )
+    return dweight, dbias
 
 
 def _optional(tensor: Tensor | None, columns: int) -> tuple[Tensor, ...]:
     """A kernel's argument that may be absent, seen as rows."""
     return () if tensor is None else (as_split_rows(tensor, columns)[0],)
-
-
-def _zeros_like(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else torch.zeros_like(tensor)
