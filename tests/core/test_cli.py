@@ -132,7 +132,7 @@ def test_demo_measures_what_runs_and_says_why_the_rest_does_not(site):
     assert {rows["absent", op]["reason"] for op in ("rms_norm", "silu_and_mul", "softmax")} == {"no driver"}
     missing = rows["good", "rms_norm"]
     assert (missing["status"], missing["device"]) == ("not run", None)
-    assert "has no implementation of rms_norm" in missing["reason"]
+    assert "has no implementation" in missing["reason"]
     right = rows["good", "softmax"]
     assert (right["status"], right["device"], right["reason"]) == ("right", "cpu", None)
     assert 0 < right["norm_error"] <= right["norm_bound"] == 8e-3
