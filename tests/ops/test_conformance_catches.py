@@ -114,7 +114,7 @@ def out_overrun(input, out=None):
 def test_fault_is_caught(op, fault, message):
     tilegym.register_impl(op, "faulty")(fault)
     caught = []
-    for cell in cells_of("faulty"):
+    for cell in (one for one in cells_of("faulty") if not one.gradient):
         try:
             check_cell(cell, "faulty", CPU)
         except AssertionError as error:
@@ -126,5 +126,5 @@ def test_what_is_right_passes():
     """The same way of looking finds nothing in the reference: the faults are what is caught above."""
     found = tilegym.resolve("softmax", backend="torch")
     tilegym.register_impl("softmax", "faultless")(lambda x: found(x))
-    for cell in cells_of("faultless"):
+    for cell in (one for one in cells_of("faultless") if not one.gradient):
         check_cell(cell, "faultless", CPU)

@@ -55,6 +55,9 @@ class Gradient:
 
     inputs: tuple[str, ...]
     """Canonical parameters that have a gradient; one that requires a gradient and is not named here is refused."""
+    magnitude: Callable[..., tuple[Tensor, ...]]
+    """The gradients on absolute values, from the absolute gradient of the output and the canonical arguments in
+    float64: the scale of their rounding errors, which does not cancel where they do."""
     like: tuple[str, ...]
     """For each of them, what of `saved` has its shape and dtype, which are those of the gradient."""
     saved: tuple[str, ...]

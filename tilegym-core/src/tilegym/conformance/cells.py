@@ -26,11 +26,14 @@ class Cell:
     op: str
     sample: Sample
     dtype: torch.dtype
+    gradient: bool = False
+    """Whether the gradients are tested, or the result."""
 
     @property
     def name(self) -> str:
         """A test's id, and the cell's name in reports and deviations."""
-        return f"{self.op}-{str(self.dtype).removeprefix('torch.')}-{self.sample.name}"
+        what = f"{self.op}-{str(self.dtype).removeprefix('torch.')}-{self.sample.name}"
+        return f"{what}-gradient" if self.gradient else what
 
 
 def declared(backend: str) -> Conformance:
@@ -55,7 +58,16 @@ def cells_of(backend: str) -> Iterator[Cell]:
         assert contract is not None  # ops_of has seen to it; for the type checker
         for sample in contract.samples():
             for relaid in _layouts(sample):
-                yield from (Cell(op=op, sample=relaid, dtype=dtype) for dtype in contract.dtypes)
+                for dtype in contract.dtypes:
+                    yield Cell(op=op, sample=relaid, dtype=dtype)
+                    if contract.gradient is not None and _is_differentiable(relaid):
+                        yield Cell(op=op, sample=relaid, dtype=dtype, gradient=True)
+
+
+def _is_differentiable(sample: Sample) -> bool:
+    """Not where `out` is written, nor at points that are not finite."""
+    specs = (value for value in sample.args.values() if isinstance(value, TensorSpec))
+    return sample.args.get("out") is None and all(spec.fill != "special" for spec in specs)
 
 
 def _layouts(sample: Sample) -> Iterator[Sample]:

@@ -13,7 +13,9 @@ from tilegym import events, registry
 from tilegym.calls import bound, describe_call
 from tilegym.errors import ArgumentTypeError, ContractError, DtypeError
 from tilegym.explanation import explain
+from tilegym.contract import Sample, TensorSpec
 from tilegym.testing import assert_accurate, materialize, poison
+from tilegym.testing.gradients import measure_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +45,8 @@ def poisoned_outputs() -> Iterator[None]:
 
 def why_refused(cell: Cell, backend: str, device: torch.device) -> str | None:
     """The backend's reason for not taking a cell; None if it takes it."""
-    explanation = explain(cell.op, **materialize(cell.sample, dtype=cell.dtype, device=device), backend=backend)
+    arguments = _gradient_arguments(cell, device)[0] if cell.gradient else _arguments(cell, device)
+    explanation = explain(cell.op, **arguments, backend=backend)
     return None if explanation.chosen is not None else explanation.reason
 
 
@@ -52,7 +55,7 @@ def check_cell(cell: Cell, backend: str, device: torch.device) -> None:
     op = registry.get_op(cell.op)
     contract = op.contract
     assert contract is not None, f"{cell.op} has no contract"
-    arguments = materialize(cell.sample, dtype=cell.dtype, device=device)
+    arguments = _arguments(cell, device)
     memory = _Memory(arguments)
     with poisoned_outputs(), events.trace() as calls:
         first = op.function(**arguments, backend=backend)
@@ -66,6 +69,50 @@ def check_cell(cell: Cell, backend: str, device: torch.device) -> None:
     for one, other in zip(kept, _tensors(second), strict=True):
         assert _same_bits(one, other), "a second call with the same arguments gave other bits"
     memory.check()
+
+
+def check_gradient(cell: Cell, backend: str, device: torch.device) -> None:
+    """The gradients of one cell, for each input that has one, are right and twice the same."""
+    op = registry.get_op(cell.op)
+    contract = op.contract
+    assert contract is not None, f"{cell.op} has no contract"
+    assert contract.gradient is not None, f"{cell.op} has no gradient"
+    arguments, inputs = _gradient_arguments(cell, device)
+    with poisoned_outputs():
+        result = op.function(**arguments, backend=backend)
+    grad_output = _like_the_first_input(cell, result)
+    with poisoned_outputs():
+        first, second = (torch.autograd.grad(result, [*inputs.values()], grad_output, retain_graph=True) for _ in "12")
+    for one, other in zip(first, second, strict=True):
+        assert _same_bits(one, other), "a second backward gave other bits"
+    gradients = dict(zip(inputs, first, strict=True))
+    found = measure_gradients(contract, contract.gradient, arguments, grad_output, gradients)
+    for name, accuracy in found.items():
+        assert accuracy.ok, f"gradient of {name}: {accuracy}"
+
+
+def _arguments(cell: Cell, device: torch.device) -> dict[str, Any]:
+    return materialize(cell.sample, dtype=cell.dtype, device=device)
+
+
+def _gradient_arguments(cell: Cell, device: torch.device) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """All arguments, and of them those that require a gradient."""
+    arguments = _arguments(cell, device)
+    contract = registry.get_op(cell.op).contract
+    names = contract.gradient.inputs if contract is not None and contract.gradient is not None else ()
+    inputs = {name: arguments[name] for name in names if isinstance(arguments.get(name), torch.Tensor)}
+    for value in inputs.values():
+        value.requires_grad_()
+    return arguments, inputs
+
+
+def _like_the_first_input(cell: Cell, result: Tensor) -> Tensor:
+    """A gradient of the output, laid out in memory as the cell's first input."""
+    layout = next(value.layout for value in cell.sample.args.values() if isinstance(value, TensorSpec))
+    spec = TensorSpec(shape=tuple(result.shape), layout=layout if result.dim() > 1 else "contiguous")
+    sample = Sample(name="gradient", args={"grad_output": spec})
+    grad_output: Tensor = materialize(sample, dtype=result.dtype, device=result.device)["grad_output"]
+    return grad_output
 
 
 def _tensors(result: Tensor | Iterable[Any]) -> list[Tensor]:

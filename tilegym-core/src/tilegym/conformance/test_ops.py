@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tilegym.conformance.cells import Cell, declared
-from tilegym.conformance.checks import check_bad_input, check_cell, why_refused
+from tilegym.conformance.checks import check_bad_input, check_cell, check_gradient, why_refused
 
 __all__ = ["test_bad_input_raises", "test_cell_conforms"]
 
@@ -21,7 +21,8 @@ def test_cell_conforms(tilegym_cell: Cell, tilegym_backend: str, tilegym_device:
         if declared(tilegym_backend).complete:
             pytest.fail(f"refused, though {tilegym_backend} is said to be complete: {reason}", pytrace=False)
         pytest.skip(f"refused: {reason}")
-    check_cell(tilegym_cell, tilegym_backend, tilegym_device)
+    check = check_gradient if tilegym_cell.gradient else check_cell
+    check(tilegym_cell, tilegym_backend, tilegym_device)
 
 
 def test_bad_input_raises(tilegym_op: str, tilegym_backend: str, tilegym_device: torch.device) -> None:

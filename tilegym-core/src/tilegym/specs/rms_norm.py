@@ -109,6 +109,27 @@ def magnitude(
     return scaled if bias is None else scaled + bias.abs()
 
 
+def gradient_magnitude(
+    grad_output: Tensor,
+    input: Tensor,
+    normalized_shape: tuple[int, ...],
+    weight: Tensor | None,
+    eps: float,
+    bias: Tensor | None = None,
+    offset: float = 0.0,
+) -> tuple[Tensor, ...]:
+    columns = len(normalized_shape)
+    dims = tuple(range(-columns, 0))
+    rows = tuple(range(input.dim() - columns))
+    rstd = 1 / torch.sqrt(input.square().mean(dims, keepdim=True) + eps)
+    normed = input.abs() * rstd
+    scaled = grad_output * (abs(offset) + (1 if weight is None else weight.abs()))
+    grad_input = rstd * (scaled + normed * (scaled * normed).mean(dims, keepdim=True))
+    if not rows:
+        return grad_input, grad_output * normed, grad_output
+    return grad_input, (grad_output * normed).sum(rows), grad_output.sum(rows)
+
+
 def fake(input: Tensor, *_: Any) -> Tensor:
     return torch.empty(input.shape, dtype=input.dtype, device=input.device)
 
@@ -164,6 +185,7 @@ rms_norm.contract = Contract(
     flops=lambda input, *_: 4 * input.numel(),
     gradient=Gradient(
         inputs=("input", "weight", "bias"),
+        magnitude=gradient_magnitude,
         saved=("input", "weight", "bias", "rstd"),
         like=("input", "weight", "bias"),
         residual_names=("rstd",),

@@ -58,6 +58,12 @@ def magnitude(input: Tensor, out: Tensor | None = None) -> Tensor:
     return reference(input.abs())
 
 
+def gradient_magnitude(grad_output: Tensor, input: Tensor, out: Tensor | None = None) -> tuple[Tensor]:
+    gate, up = input.abs().tensor_split(2, dim=-1)
+    sigmoid = 1 / (1 + torch.exp(-gate))
+    return (torch.cat([grad_output * up * (sigmoid + gate * sigmoid), grad_output * gate * sigmoid], -1),)
+
+
 def fake(input: Tensor, out: Tensor | None = None) -> Tensor:
     if out is not None:
         return out
@@ -85,6 +91,6 @@ silu_and_mul.contract = Contract(
     fake=fake,
     samples=samples,
     bytes_moved=lambda input, out=None: input.numel() * input.element_size() * 3 // 2,
-    gradient=Gradient(inputs=("input",), saved=("input",), like=("input",)),
+    gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
     flops=lambda input, out=None: 5 * input.numel() // 2,
 )

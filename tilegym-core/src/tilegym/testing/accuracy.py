@@ -56,11 +56,12 @@ class Accuracy:
         )
 
 
-def _double(value: Any) -> Any:
+def double(value: Any) -> Any:
+    """A value with its tensors in float64 and cut from the graph."""
     if isinstance(value, torch.Tensor):
         return value.detach().double() if value.is_floating_point() else value.detach()
     if isinstance(value, (list, tuple)):
-        return type(value)(_double(item) for item in value)
+        return type(value)(double(item) for item in value)
     return value
 
 
@@ -73,7 +74,7 @@ def measure(contract: Contract, arguments: dict[str, Any], actual: Tensor) -> Ac
         actual: what the backend returned.
     """
     semantic = {name: value for name, value in arguments.items() if name not in contract.hints}
-    canonical = [_double(value) for value in contract.canonical(**semantic)]
+    canonical = [double(value) for value in contract.canonical(**semantic)]
     expected = contract.reference(*canonical)
     if actual.shape != expected.shape:
         raise AssertionError(f"expected shape {tuple(expected.shape)}, got {tuple(actual.shape)}")
@@ -81,24 +82,43 @@ def measure(contract: Contract, arguments: dict[str, Any], actual: Tensor) -> Ac
     return compare(actual, expected, scale, max(1, contract.reduction(*canonical)))
 
 
-def compare(actual: Tensor, expected: Tensor, scale: Tensor, terms: int) -> Accuracy:
-    """The accuracy of `actual` beside `expected` (float64); `scale`: A; `terms`: n."""
+def compare(
+    actual: Tensor,
+    expected: Tensor,
+    scale: Tensor,
+    terms: int,
+    *,
+    unit: float = torch.finfo(torch.float32).eps / 2,
+    cancels: bool = False,
+    underflow: float = 1.0,
+) -> Accuracy:
+    """The accuracy of `actual` beside `expected` (float64).
+
+    Args:
+        actual: what the backend gave.
+        expected: r.
+        scale: A.
+        terms: n.
+        unit: the unit roundoff of the arithmetic.
+        underflow: how many times the smallest number an element may lose to underflow.
+        cancels: whether terms may cancel in all elements together, so that the norm too is bounded beside that of A.
+    """
     root = math.sqrt(terms)
     norm_bound = _NORM_TOLERANCE.get(actual.dtype, _NORM_TOLERANCE_FLOAT32 * root)
     if actual.numel() == 0:
         return Accuracy(norm_error=0.0, norm_bound=norm_bound, element_ratio=0.0, worst_index=())
-    unit = _unit_roundoff(actual.dtype)
-    tiny = torch.finfo(actual.dtype).smallest_normal * 2 * unit
+    rounding = unit_roundoff(actual.dtype)
+    tiny = underflow * torch.finfo(actual.dtype).smallest_normal * 2 * rounding
     got, scale = actual.detach().double(), scale.broadcast_to(expected.shape)
     error = (got - expected).abs()
-    bound = 2 * unit * expected.abs() + C * _unit_roundoff(torch.float32) * root * scale + tiny
+    bound = 2 * rounding * expected.abs() + C * unit * root * scale + tiny
     ratio = error / bound
     finite = expected.abs() <= torch.finfo(actual.dtype).max
     same = (got == expected.to(actual.dtype).double()) | (got.isnan() & expected.isnan())
     ratio = torch.where(finite, ratio.nan_to_num(nan=math.inf), torch.where(same, 0.0, math.inf))
     norm = expected[finite].norm().item()
-    allowed_below = tiny * math.sqrt(actual.numel())
-    excess = max(0.0, torch.where(finite, error, 0.0).norm().item() - allowed_below)
+    below = tiny * math.sqrt(actual.numel()) + (C * unit * root * scale.norm().item() if cancels else 0.0)
+    excess = max(0.0, torch.where(finite, error, 0.0).norm().item() - below)
     worst = int(ratio.argmax())
     return Accuracy(
         norm_error=excess / norm if norm else excess,
@@ -108,7 +128,8 @@ def compare(actual: Tensor, expected: Tensor, scale: Tensor, terms: int) -> Accu
     )
 
 
-def _unit_roundoff(dtype: torch.dtype) -> float:
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """u(dtype): half the distance from 1 to the next number."""
     return torch.finfo(dtype).eps / 2
 
 

@@ -97,6 +97,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             "op": cell.op,
             "dtype": str(cell.dtype).removeprefix("torch."),
             "sample": cell.sample.name,
+            "gradient": cell.gradient,
             "status": "deviates" if hasattr(report, "wasxfail") else report.outcome.replace("skipped", "refused"),
             "reason": _reason(report),
         }
