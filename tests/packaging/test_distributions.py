@@ -63,7 +63,8 @@ def test_wheel(name, wheels):
 
 def test_wheel_of_core_brings_the_command_and_the_stub(wheels):
     files = contents(wheels["tilegym-core"])
-    assert files["entry_points.txt"] == "[console_scripts]\ntilegym = _tilegym_cli:main\n"
+    assert "[console_scripts]\ntilegym = _tilegym_cli:main\n" in files["entry_points.txt"]
+    assert "[pytest11]\ntilegym = tilegym.testing.pytest_plugin\n" in files["entry_points.txt"]
     assert "_tilegym_cli/py.typed" in files
     assert (
         "def softmax(x: Tensor, use_tma: bool=False, *, backend: str | None=None" in files["tilegym/ops/__init__.pyi"]

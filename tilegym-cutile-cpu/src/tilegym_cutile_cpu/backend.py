@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegym_cutile.runtime import Target, register_executor
-
 from tilegym_cutile_cpu.executor import launch
 
 if TYPE_CHECKING:

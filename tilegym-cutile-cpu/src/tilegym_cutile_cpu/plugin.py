@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilegym.hookspecs import Backend, Conformance, ImplPack, hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
 TILEGYM_API = 1

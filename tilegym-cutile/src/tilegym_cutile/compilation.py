@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import cuda.tile as ct
-import torch
 from cuda.tile._cext import default_tile_context
 from cuda.tile._compile import compile_tile
 from cuda.tile.compilation import ArrayConstraint, ConstantConstraint, TupleConstraint
@@ -27,6 +26,8 @@ from tilegym_cutile.runtime import Launch, recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import torch
 
 _RECENT: Final = 32  # entries of the disk cache to look through for the one just used
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from tilegym.hookspecs import Backend, Command, Conformance, ImplPack, hookimpl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import torch
 

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-import torch
-
 from tilegym import registry
 from tilegym.contract import Layout, Sample, TensorSpec
 from tilegym.hookspecs import Conformance
@@ -15,6 +13,8 @@ from tilegym.plugins import catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
 _LARGEST_RELAID: Final = 4096  # elements: beyond that, layouts cost time and find nothing new
 

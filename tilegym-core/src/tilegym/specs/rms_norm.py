@@ -156,7 +156,9 @@ def samples() -> Iterator[Sample]:
         }
         return Sample(name=name, args=args | more)
 
-    for shape in [(0, 8), (3, 0), (1,), (4, 1), (1, 9), (5, 257), (2, 3, 1009), (64, 1024), (2, 8192), (1, 32768), (1, 65537)]:
+    for shape in [(0, 8), (3, 0), (1,), (4, 1), (1, 9), (5, 257), (2, 3, 1009), (64, 1024)]:
+        yield case(f"input{shape}", shape)
+    for shape in [(2, 8192), (1, 32768), (1, 65537)]:
         yield case(f"input{shape}", shape)
     for layout in ("transposed", "sliced", "expanded", "strided"):
         yield case(layout, (6, 33), input=TensorSpec(shape=(6, 33), layout=layout))

@@ -64,7 +64,9 @@ def fake(x: Tensor) -> Tensor:
 
 
 def samples() -> Iterator[Sample]:
-    for shape in [(0, 8), (3, 0), (1,), (4, 1), (1, 9), (5, 257), (2, 3, 1009), (64, 1024), (2, 4096), (1, 32768), (1, 65537), (1, MAX_COLUMNS)]:
+    for shape in [(0, 8), (3, 0), (1,), (4, 1), (1, 9), (5, 257), (2, 3, 1009), (64, 1024)]:
+        yield Sample(name=f"x{shape}", args={"x": TensorSpec(shape=shape)})
+    for shape in [(2, 4096), (1, 32768), (1, 65537), (1, MAX_COLUMNS)]:
         yield Sample(name=f"x{shape}", args={"x": TensorSpec(shape=shape)})
     for layout in ("transposed", "sliced", "expanded", "strided"):
         yield Sample(name=layout, args={"x": TensorSpec(shape=(6, 33), layout=layout)})
