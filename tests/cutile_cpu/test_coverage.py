@@ -7,6 +7,10 @@ import torch
 from cuda.tile._ir.cast_ops import AddrSpaceCast, ReinterpretPointer
 from cuda.tile._ir.core_ops import Assign
 from cuda.tile._ir.ir import Operation
+from tilegym_cutile_cpu import handlers
+from tilegym_cutile_cpu.interpreter import final_ir
+from tilegym_cutile_cpu.lowering import CONTROL, EFFECT, ERASED, PURE
+from tilegym_cutile_cpu.signature import constraints
 
 from tests.cutile_cpu.cases import CASES, Case
 from tests.cutile_cpu.kernels import (  # noqa: F401  # importing them registers their cases
@@ -18,13 +22,10 @@ from tests.cutile_cpu.kernels import (  # noqa: F401  # importing them registers
     elementwise,
     mma,
     reductions,
+    rounding,
     shapes,
 )
 from tests.cutile_cpu.kernels.debugging import print_values
-from tilegym_cutile_cpu import handlers
-from tilegym_cutile_cpu.interpreter import final_ir
-from tilegym_cutile_cpu.lowering import CONTROL, EFFECT, ERASED, PURE
-from tilegym_cutile_cpu.signature import signature
 
 # Only debug mode meets it: a pass removes it from the final IR.
 REMOVED_BY_A_PASS = {Assign}
@@ -58,7 +59,7 @@ def test_every_handler_runs_in_a_case() -> None:
     seen = {
         type(op)
         for case in (*one_per_kernel.values(), printing)
-        for op in final_ir(case.kernel, signature(case.kernel, case.args)).traverse()
+        for op in final_ir(case.kernel, constraints(case.kernel, case.args)).traverse()
     }
     assert len(one_per_kernel) >= 60
     assert set(handled()) - REMOVED_BY_A_PASS == seen

@@ -17,6 +17,7 @@ from tests.cutile_cpu.kernels import (  # noqa: F401  # importing them registers
     elementwise,
     mma,
     reductions,
+    rounding,
     shapes,
 )
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
+import subprocess
+import sys
 import threading
 
 import cuda.tile as ct
 import pytest
-import torch
-
 import tilegym_cutile_cpu as cpu
+import torch
+from tilegym_cutile_cpu import interpreter
+from tilegym_cutile_cpu.signature import constraints
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from tests.cutile_cpu.kernels.arrays import copy, promised, slices
 from tests.cutile_cpu.kernels.control_flow import write_block_number
 from tests.cutile_cpu.kernels.debugging import print_values, small_enough
 from tests.cutile_cpu.kernels.defects import wrong_line
-from tilegym_cutile_cpu import interpreter
-from tilegym_cutile_cpu.signature import signature
 
 
 def copy_args() -> tuple[torch.Tensor, torch.Tensor, int, int]:
@@ -34,11 +39,16 @@ def test_launches_are_recorded() -> None:
     assert all(r.seconds > 0 for r in outer)
 
 
-def test_a_kernel_is_lowered_once_for_each_signature() -> None:
+def test_a_kernel_is_lowered_once_for_arguments_of_a_kind() -> None:
     x, out, m, n = copy_args()
-    first = interpreter.program(copy, signature(copy, (x, out, m, n)))
-    assert interpreter.program(copy, signature(copy, (x + 1, out + 1, m, n))) is first
-    assert interpreter.program(copy, signature(copy, (x.double(), out.double(), m, n))) is not first
+
+    def program(*args: object) -> object:
+        return interpreter.program(copy, constraints(copy, args))
+
+    first = program(x, out, m, n)
+    assert program(torch.randn(9, 33)[:, 1:], torch.zeros(16, 32), m, n) is first
+    assert program(x.double(), out.double(), m, n) is not first
+    assert program(x, out, m, n * 2) is not first
 
 
 def test_the_number_of_torch_threads_is_restored() -> None:
@@ -71,10 +81,46 @@ def test_arguments_that_are_none() -> None:
         cpu.launch((1,), copy, (x, out, m, "4"))
     with pytest.raises(cpu.LaunchError, match="kernel 'copy': expected CPU tensors, got one on meta"):
         cpu.launch((1,), copy, (x.to("meta"), out, m, n))
+    with FakeTensorMode(), pytest.raises(cpu.LaunchError, match="kernel 'copy': got a fake tensor"):
+        cpu.launch((1,), copy, copy_args())
     with pytest.raises(cpu.LaunchError, match="expected strided tensors"):
         cpu.launch((1,), copy, (x.to_sparse(), out, m, n))
     with pytest.raises(cpu.LaunchError, match=r"decorated with @ct\.kernel, got function"):
         cpu.launch((1,), copy._pyfunc, (x, out, m, n))
+
+
+def test_what_cannot_run_is_refused_by_name() -> None:
+    @ct.kernel
+    def integer_power(x):
+        tile = ct.load(x, (0,), (4,))
+        for _ in range(x.shape[0]):
+            tile = ct.pow(tile, tile)
+        ct.store(x, (0,), tile)
+
+    with pytest.raises(cpu.UnsupportedOperationError, match="'pow' of integers cannot run on the CPU") as info:
+        cpu.launch((1,), integer_power, (torch.ones(4, dtype=torch.int32),))
+    assert isinstance(info.value, NotImplementedError)
+    _, first = inspect.getsourcelines(integer_power._pyfunc)
+    assert f"{__file__}:{first + 4}: kernel 'integer_power'" in str(info.value)
+
+
+def test_no_mode_of_the_caller_sees_the_interpreter() -> None:
+    class Spy(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[str] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    args = copy_args()
+    with Spy() as spy:
+        cpu.launch((1,), copy, args)
+        assert spy.seen == []
+        torch.ones(1)
+    assert spy.seen == ["aten.ones.default"]
+    assert torch.equal(args[0], args[1])
 
 
 def test_errors_of_the_compiler_pass_unchanged() -> None:
@@ -188,3 +234,16 @@ def test_a_mistyped_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TILEGYM_CUTILE_CPU_SANITIZE", "maybe")
     with pytest.raises(ValueError, match="TILEGYM_CUTILE_CPU_SANITIZE is 'maybe'; expected one of 1, true"):
         cpu.launch((1,), copy, copy_args())
+
+
+def test_importing_the_package_imports_neither_torch_nor_cutile() -> None:
+    code = "import sys, tilegym_cutile_cpu; print(sorted({'torch', 'cuda.tile'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(cpu, name) is not None for name in cpu.__all__)
+    assert dir(cpu) == sorted(cpu.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        cpu.nothing  # noqa: B018 - the access is what is tested

@@ -6,7 +6,6 @@ import io
 import sys
 
 import pytest
-
 from tilegym_cutile_cpu import progress
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import pytest
+import tilegym_cutile_cpu as cpu
 import torch
 
-import tilegym_cutile_cpu as cpu
 from tests.cutile_cpu.kernels import defects
 
 if TYPE_CHECKING:
@@ -125,6 +125,16 @@ def test_tile_wholly_outside_its_array() -> None:
     assert (error.argument, error.index) == ("out", (8,))
     cpu.launch((2,), defects.loads_a_tile_inside, (x, out, 4))
     assert out.tolist() == x.tolist()
+
+
+def test_the_index_of_a_permuted_tile_is_in_the_order_of_the_array() -> None:
+    @ct.kernel
+    def transposed(x, out):
+        ct.store(out, (0, 0), ct.load(x, (0, 2), (4, 8), order="F"))
+
+    with pytest.raises(cpu.OutsideArrayError) as info:
+        cpu.launch((1,), transposed, (torch.zeros(16, 4), torch.zeros(4, 8)))
+    assert info.value.index == (16, 0)
 
 
 def test_two_lanes_at_one_address() -> None:

@@ -8,9 +8,8 @@ import cuda.tile as ct
 import pytest
 import torch
 from cuda.tile.compilation import ArrayConstraint, ConstantConstraint, ListConstraint, ScalarConstraint, TupleConstraint
-from torch._subclasses import FakeTensorMode
-
 from tilegym_cutile_cpu.signature import signature
+from torch._subclasses import FakeTensorMode
 
 
 @ct.kernel
@@ -62,6 +61,7 @@ def test_a_contiguous_matrix() -> None:
         (torch.zeros(32, 47), {"shape_divisible_by": (16, 1), "stride_divisible_by": (1, 1)}),
         (torch.zeros(32, 48)[:, 1:], {"base_addr_divisible_by": 1, "shape_divisible_by": (16, 1)}),
         (torch.zeros(32, 48)[:, 4:], {"base_addr_divisible_by": 16, "stride_divisible_by": (4, 1)}),
+        (torch.zeros(32, 48)[:0, 1:], {"base_addr_divisible_by": 16, "shape_divisible_by": (16, 1)}),
         (torch.zeros(1, 48), {"shape_constant": (1, None), "shape_divisible_by": (1, 16)}),
         (torch.zeros(48).expand(32, 48), {"may_alias_internally": True, "stride_constant": (None, 1)}),
         (torch.zeros(16, 16, dtype=torch.float16), {"stride_divisible_by": (8, 1)}),

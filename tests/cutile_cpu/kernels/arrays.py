@@ -1,3 +1,4 @@
+# ruff: noqa: ARG001 - some arguments are there to be taken
 """Loads and stores: views, padding, gathers, slices, lists and pointers."""
 
 from __future__ import annotations

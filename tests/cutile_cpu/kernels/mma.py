@@ -1,3 +1,4 @@
+# ruff: noqa: PLR0917 - kernels take as many arrays as they need
 """Matrix products of every dtype."""
 
 from __future__ import annotations

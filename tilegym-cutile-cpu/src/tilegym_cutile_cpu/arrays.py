@@ -93,12 +93,19 @@ class TiledView:
     """An array cut into tiles. All tuples are in the order of the tile's axes: `order` has been applied to the array.
 
     steps: elements from one tile to the next; smaller than the tile where tiles overlap.
+    order: the array's axis for each axis of the tile.
     """
 
     array: Array
     tile_shape: tuple[int, ...]
     steps: tuple[int, ...]
+    order: tuple[int, ...]
     padding: PaddingMode
+
+    def array_index(self, index: Sequence[int]) -> tuple[int, ...]:
+        """An index along the tile's axes, in the order of the array's."""
+        by_axis = dict(zip(self.order, index, strict=True))
+        return tuple(by_axis[axis] for axis in range(len(by_axis)))
 
     def box(self, index: Sequence[int]) -> Box:
         """Where the tile number `index` lies."""
@@ -157,7 +164,7 @@ class Box:
     """The part of a tile that lies inside its array, as a strided piece of the storage.
 
     inner: the same part in the tile, or None if that is the whole tile.
-    first: the index into the array of the tile's first element, which may lie outside.
+    first: where in the array the tile's first element is, along the tile's axes; it may lie outside.
     """
 
     shape: tuple[int, ...]

@@ -12,6 +12,7 @@ import itertools
 import operator
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -34,10 +35,10 @@ from tilegym_cutile_cpu.signature import annotated_function
 from tilegym_cutile_cpu.values import to_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from types import CodeType
 
-    from cuda.tile.compilation import KernelSignature
+    from cuda.tile.compilation._signature import ParameterConstraint
 
     from tilegym_cutile_cpu.memory import Memory
 
@@ -54,17 +55,16 @@ _EVALUATED = {ct.static_eval, ct.static_iter, ct.ensure_constant}
 
 def run(
     kernel: ct.kernel,
-    signature: KernelSignature,
+    constraints: Sequence[ParameterConstraint],
     grid: tuple[int, int, int],
     arguments: Sequence[Any],
     memory: Memory,
-) -> Iterator[None]:
-    """Run the Python function of a kernel once for each block. Yields after each."""
+) -> None:
+    """Run the Python function of a kernel once for each block."""
     for z, y, x in itertools.product(range(grid[2]), range(grid[1]), range(grid[0])):
         memory.begin_block((x, y, z))
         with Session(kernel, Frame([], (x, y, z), grid, memory)) as session:
-            annotated_function(kernel).pyfunc(*session.parameters(signature, arguments))
-        yield
+            annotated_function(kernel).pyfunc(*session.parameters(constraints, arguments))
 
 
 class Session(DispatchMode):
@@ -89,12 +89,12 @@ class Session(DispatchMode):
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def parameters(self, signature: KernelSignature, arguments: Sequence[Any]) -> list[Any]:
+    def parameters(self, constraints: Sequence[ParameterConstraint], arguments: Sequence[Any]) -> list[Any]:
         """The kernel's arguments, as its function sees them."""
         names = list(self._function.pysig.parameters)
         locations = [Loc.unknown()] * len(names)
         annotations = self._function.parameter_annotations
-        created = _create_kernel_parameters(signature.parameters, annotations, names, locations, self._context)
+        created = _create_kernel_parameters(constraints, annotations, names, locations, self._context)
         flat = [var for variables, _ in created.nonconstant_flat_vars for var in variables]
         slots = self._lowering.slots(flat)
         self._lowering.extend(self._frame.values)
@@ -175,7 +175,7 @@ def _caller() -> Loc:
 
 
 def _is_machinery(code: CodeType) -> bool:
-    return any(part in code.co_filename for part in (__file__, "cuda/tile/", "cuda\\tile\\"))
+    return code.co_filename.startswith((__file__, str(Path(ct.__file__).parent)))
 
 
 class DebugObject(Symbol):

@@ -66,7 +66,8 @@ class AccessError(KernelError):
     """A memory access of a kernel is wrong.
 
     argument: the kernel's array argument, with its index if it came in a tuple or list.
-    index: the first element concerned, as an index into that argument; it may lie outside of it.
+    index: the first element concerned, as an index into that argument, or into the slice of it that the kernel uses;
+        it may lie outside.
     """
 
     def __init__(self, site: Site, message: str, *, argument: str, index: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import contextmanager, nullcontext
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import torch
+from torch._subclasses import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tilegym_cutile_cpu.config import sanitize_by_default
 from tilegym_cutile_cpu.errors import LaunchError
@@ -19,14 +22,14 @@ from tilegym_cutile_cpu.memory import Memory
 from tilegym_cutile_cpu.poisoning import PoisonedAllocations
 from tilegym_cutile_cpu.progress import follow
 from tilegym_cutile_cpu.sanitizer import SanitizedMemory
-from tilegym_cutile_cpu.signature import annotated_function, signature
+from tilegym_cutile_cpu.signature import annotated_function, constraints
 from tilegym_cutile_cpu.threads import one_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchRecord:
     """One kernel that ran.
 
@@ -44,7 +47,7 @@ _emulating: ContextVar[Mode | None] = ContextVar("tilegym_cutile_cpu_emulating",
 _recording: ContextVar[tuple[list[LaunchRecord], ...]] = ContextVar("tilegym_cutile_cpu_recording", default=())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mode:
     """How kernels run: see `launch`."""
 
@@ -71,28 +74,34 @@ def launch(
     for tensor in _tensors(args):
         _check_tensor(tensor, name)
     started = time.perf_counter()
-    with one_thread(), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001 - as torch.overrides documents
+    with one_thread(), torch.no_grad(), _own_torch_calls_unseen():
         _run(dims, kernel, args, Mode(sanitize_by_default() if sanitize is None else sanitize, debug))
     record = LaunchRecord(kernel_name=name, grid=dims, seconds=time.perf_counter() - started)
     for records in _recording.get():
         records.append(record)
 
 
+@contextmanager
+def _own_torch_calls_unseen() -> Iterator[None]:
+    """No mode or subclass of the caller's sees the interpreter at work: it would take it for the caller's own code."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():  # noqa: SLF001 - as torch.overrides documents
+        yield
+
+
 def _run(grid: tuple[int, int, int], kernel: ct.kernel, args: tuple[Any, ...], mode: Mode) -> None:
+    function = annotated_function(kernel)
     try:
-        sig = signature(kernel, args)
+        known = constraints(kernel, args)
     except TypeError as error:
-        raise LaunchError(f"kernel '{annotated_function(kernel).pyfunc.__name__}': {error}") from error
+        raise LaunchError(f"kernel '{function.pyfunc.__name__}': {error}") from error
     memory = SanitizedMemory() if mode.sanitize else Memory()
-    arguments = bind(list(annotated_function(kernel).pysig.parameters), args, sig, memory)
+    arguments = bind(list(function.pysig.parameters), args, known, memory)
     if mode.debug:
         from tilegym_cutile_cpu import debugger
 
-        blocks = debugger.run(kernel, sig, grid, arguments, memory)
+        debugger.run(kernel, known, grid, arguments, memory)
     else:
-        blocks = run(program(kernel, sig), grid, arguments, memory)
-    x, y, z = grid
-    follow(blocks, x * y * z, annotated_function(kernel).pyfunc.__name__)
+        follow(run(program(kernel, known), grid, arguments, memory), math.prod(grid), function.pyfunc.__name__)
 
 
 def _grid(grid: Sequence[int], name: str) -> tuple[int, int, int]:
@@ -117,6 +126,8 @@ def _tensors(args: Sequence[Any]) -> Iterator[torch.Tensor]:
 def _check_tensor(tensor: torch.Tensor, name: str) -> None:
     if tensor.device.type != "cpu":
         raise LaunchError(f"kernel '{name}': expected CPU tensors, got one on {tensor.device}")
+    if isinstance(tensor, FakeTensor):
+        raise LaunchError(f"kernel '{name}': got a fake tensor, which holds no values")
     if tensor.layout is not torch.strided:
         raise LaunchError(f"kernel '{name}': expected strided tensors, got layout {tensor.layout}")
     if tensor.is_conj() or tensor.is_neg():

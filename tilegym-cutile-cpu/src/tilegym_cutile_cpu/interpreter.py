@@ -11,6 +11,7 @@ from cuda.tile._bytecode.version import BytecodeVersion
 from cuda.tile._compile import compile_tile
 from cuda.tile.compilation import (
     ArrayConstraint,
+    CallingConvention,
     ConstantConstraint,
     KernelSignature,
     ListConstraint,
@@ -26,7 +27,7 @@ from tilegym_cutile_cpu.signature import annotated_function
 from tilegym_cutile_cpu.values import compute_dtype, constant, scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
     from types import FunctionType
 
     import cuda.tile as ct
@@ -38,30 +39,63 @@ if TYPE_CHECKING:
 # The newest bytecode, so that every operation is allowed; naming it also means that no compiler binary is looked for.
 BYTECODE = BytecodeVersion.V_13_4
 
-_programs: weakref.WeakKeyDictionary[FunctionType, dict[str | None, Program]] = weakref.WeakKeyDictionary()
+_programs: weakref.WeakKeyDictionary[FunctionType, dict[Hashable, Program]] = weakref.WeakKeyDictionary()
 
 
-def program(kernel: ct.kernel, signature: KernelSignature) -> Program:
-    """The lowered kernel, from the cache if it was lowered for this signature before."""
+def program(kernel: ct.kernel, constraints: Sequence[ParameterConstraint]) -> Program:
+    """The lowered kernel, from the cache if it was lowered for such arguments before."""
     function = annotated_function(kernel).pyfunc
     known = _programs.setdefault(function, {})
-    symbol = signature.symbol  # it spells out every constraint
-    if symbol not in known:
-        known[symbol] = lower(function.__name__, final_ir(kernel, signature))
-    return known[symbol]
+    general = [_generalized(constraint) for constraint in constraints]
+    key = tuple(map(_key, general))
+    if key not in known:
+        known[key] = lower(function.__name__, final_ir(kernel, general))
+    return known[key]
 
 
-def final_ir(kernel: ct.kernel, signature: KernelSignature) -> Block:
+def final_ir(kernel: ct.kernel, constraints: Sequence[ParameterConstraint]) -> Block:
     """What the compiler's front end makes of a kernel: typed operations, with every cast and broadcast spelled out."""
     result = compile_tile(
         annotated_function(kernel),
-        [signature],
+        [KernelSignature(constraints, CallingConvention.cutile_python_v2())],
         bytecode_version=BYTECODE,
         return_final_ir=True,
         return_cubin=False,
     )
     blocks: Sequence[Block] = result.final_ir or ()
     return blocks[0]
+
+
+def _generalized(constraint: ParameterConstraint) -> ParameterConstraint:
+    """The constraint without what only speeds up machine code, so that more arguments share a program."""
+    if isinstance(constraint, TupleConstraint):
+        return TupleConstraint([_generalized(item) for item in constraint.items])
+    if isinstance(constraint, ListConstraint) and isinstance(constraint.element, ArrayConstraint):
+        element = _generalized_array(constraint.element)
+        return ListConstraint(element, alias_groups=constraint.alias_groups, elements_may_alias=True)
+    return _generalized_array(constraint) if isinstance(constraint, ArrayConstraint) else constraint
+
+
+def _generalized_array(constraint: ArrayConstraint) -> ArrayConstraint:
+    return ArrayConstraint(
+        constraint.dtype,
+        constraint.ndim,
+        index_dtype=constraint.index_dtype,
+        stride_lower_bound_incl=0,
+        alias_groups=constraint.alias_groups,
+        may_alias_internally=True,
+        stride_constant=constraint.stride_constant,
+        shape_constant=constraint.shape_constant,
+    )
+
+
+def _key(constraint: ParameterConstraint) -> Hashable:
+    """A constraint as a dictionary key. Constants differ by type, and since NaN equals nothing, by their text."""
+    if isinstance(constraint, TupleConstraint):
+        return tuple(map(_key, constraint.items))
+    if isinstance(constraint, ConstantConstraint):
+        return type(constraint.value), repr(constraint.value)
+    return constraint
 
 
 def run(code: Program, grid: tuple[int, int, int], arguments: Sequence[Any], memory: Memory) -> Iterator[None]:
@@ -79,10 +113,12 @@ def run(code: Program, grid: tuple[int, int, int], arguments: Sequence[Any], mem
         yield
 
 
-def bind(names: Sequence[str], args: Sequence[Any], signature: KernelSignature, memory: Memory) -> list[Any]:
+def bind(
+    names: Sequence[str], args: Sequence[Any], constraints: Sequence[ParameterConstraint], memory: Memory
+) -> list[Any]:
     """The values of the kernel's flattened parameters. The arrays among the arguments become buffers of `memory`."""
     flat: list[Any] = []
-    for name, arg, constraint in zip(names, args, signature.parameters, strict=True):
+    for name, arg, constraint in zip(names, args, constraints, strict=True):
         flat.extend(_bind_one(name, arg, constraint, memory))
     return flat
 

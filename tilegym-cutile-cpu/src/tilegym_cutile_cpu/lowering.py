@@ -51,9 +51,9 @@ class Frame:
 _PAST_THE_END = Jump(JumpKind.END, ())
 
 Step = Callable[[Frame], "Jump | None"]
-Kernel = Callable[..., Any]
-PureHandler = Callable[[Any], Kernel]
-EffectHandler = Callable[[Any, "Lowering"], Kernel]
+Compute = Callable[..., Any]
+PureHandler = Callable[[Any], Compute]
+EffectHandler = Callable[[Any, "Lowering"], Compute]
 ControlHandler = Callable[[Any, "Lowering"], Step]
 
 PURE: dict[type[Operation], PureHandler] = {}
@@ -75,10 +75,10 @@ def pure(*operations: type[Operation]) -> Callable[[PureHandler], PureHandler]:
     return register
 
 
-def plain(*operations: type[Operation]) -> Callable[[Kernel], Kernel]:
+def plain(*operations: type[Operation]) -> Callable[[Compute], Compute]:
     """Register a function of the operands' values itself, for operations that have nothing else to say."""
 
-    def register(function: Kernel) -> Kernel:
+    def register(function: Compute) -> Compute:
         PURE.update(dict.fromkeys(operations, lambda op: function))  # noqa: ARG005 - handlers take the operation
         return function
 
@@ -198,8 +198,16 @@ class Lowering:
         return self.operations(block.operations)
 
     def operations(self, operations: Iterable[Operation]) -> Region:
-        lowered = [(step, op) for op in operations if (step := self._step(op)) is not None]
+        lowered = [(step, op) for op in operations if (step := self._lower(op)) is not None]
         return Region(lowered, self.kernel_name)
+
+    def _lower(self, op: Operation) -> Step | None:
+        try:
+            return self._step(op)
+        except UnsupportedOperationError:
+            raise  # of an operation nested in this one, which it names
+        except NotImplementedError as error:
+            raise UnsupportedOperationError(f"{self.site(op.loc)}: {error} cannot run on the CPU") from error
 
     def _step(self, op: Operation) -> Step | None:
         kind = type(op)
@@ -211,7 +219,7 @@ class Lowering:
             return self._pure_step(op, PURE[kind](op))
         if kind in EFFECT:
             return self._effect_step(op, EFFECT[kind](op, self))
-        raise UnsupportedOperationError(f"{self.site(op.loc)}: operation '{op.op}' cannot run on the CPU")
+        raise NotImplementedError(f"operation '{op.op}'")
 
     def _operands(self, op: Operation) -> list[int | list[int] | None]:
         """The slots of the operands, in the order of their fields: a list for a tuple, None for what is absent."""
@@ -222,7 +230,7 @@ class Lowering:
             found.append(self.slots(value) if isinstance(value, tuple) else None if value is None else self.slot(value))
         return found
 
-    def _pure_step(self, op: Operation, function: Kernel) -> Step | None:
+    def _pure_step(self, op: Operation, function: Compute) -> Step | None:
         operands = self._operands(op)
         flat = [slot for slot in operands if isinstance(slot, int)]
         if len(flat) == len(operands) and all(slot in self.constant_slots for slot in flat):
@@ -245,7 +253,7 @@ class Lowering:
 
         return run
 
-    def _effect_step(self, op: Operation, function: Kernel) -> Step:
+    def _effect_step(self, op: Operation, function: Compute) -> Step:
         fetch, results = _fetcher(self._operands(op)), self._results(op)
         if len(results) != 1:
             return _many_results(lambda frame: function(frame, *fetch(frame.values)), results)

@@ -93,7 +93,7 @@ class Memory:
                 f"check_bounds=False, but this tile of shape {view.tile_shape} leaves the array of shape"
                 f" {view.array.shape}",
                 argument=view.array.buffer.name,
-                index=box.first,
+                index=view.array_index(box.first),
             )
         return box
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tilegym_cutile_cpu.errors import AccessError, BlockId
+from tilegym_cutile_cpu.errors import AccessError, BlockId, Site
 from tilegym_cutile_cpu.memory import Memory
 from tilegym_cutile_cpu.shadow import History, Kind, Lanes, Piece, Place, Shadow
 from tilegym_cutile_cpu.values import compute_dtype, undetermined
@@ -44,8 +44,10 @@ class RaceError(SanitizerError):
     other_block: the block that used it before.
     """
 
-    def __init__(self, *where: object, other_block: BlockId, argument: str, index: tuple[int, ...]) -> None:
-        super().__init__(*where, argument=argument, index=index)  # type: ignore[arg-type]  # site and message
+    def __init__(
+        self, site: Site, message: str, *, other_block: BlockId, argument: str, index: tuple[int, ...]
+    ) -> None:
+        super().__init__(site, message, argument=argument, index=index)
         self.other_block = other_block
 
 
@@ -109,7 +111,7 @@ class SanitizedMemory(Memory):
                 self.site(access),
                 f"this tile of shape {view.tile_shape} is wholly outside the array, of shape {view.array.shape}",
                 argument=buffer.name,
-                index=box.first,
+                index=view.array_index(box.first),
             )
         self._check(kind, buffer, Piece(box), access)
 

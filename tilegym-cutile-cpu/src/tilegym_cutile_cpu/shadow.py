@@ -52,6 +52,9 @@ class History:
         self._blocks: list[BlockId] = [(0, 0, 0)]
         self._before = torch.zeros(64, dtype=torch.bool)
         self._mine = torch.zeros(64, dtype=torch.bool)
+        self._before[0] = self._mine[0] = True
+        self._own: list[int] = []
+        self._acquired = False
         self._released: dict[tuple[int, int], Tensor] = {}
 
     @property
@@ -59,9 +62,11 @@ class History:
         return len(self._blocks) - 1
 
     def begin_block(self, block: BlockId) -> None:
-        self._before.zero_()
-        self._mine.zero_()
-        self._before[0] = self._mine[0] = True
+        if self._acquired:
+            self._before[1:] = False
+        for segment in self._own:
+            self._before[segment] = self._mine[segment] = False
+        self._own, self._acquired = [], False
         self._begin_segment(block)
 
     def _begin_segment(self, block: BlockId) -> None:
@@ -69,8 +74,8 @@ class History:
         if self.now >= self._before.numel():
             self._before = torch.cat((self._before, torch.zeros_like(self._before)))
             self._mine = torch.cat((self._mine, torch.zeros_like(self._mine)))
-        self._before[self.now] = True
-        self._mine[self.now] = True
+        self._own.append(self.now)
+        self._before[self.now] = self._mine[self.now] = True
 
     def block_of(self, segment: int) -> BlockId:
         return self._blocks[segment]
@@ -88,6 +93,7 @@ class History:
             released = self._released.get(address)
             if released is not None:
                 self._before[: released.numel()] |= released
+                self._acquired = True
 
     def release(self, buffer: Buffer, place: Place) -> None:
         so_far = self._before[: self.now + 1].clone()

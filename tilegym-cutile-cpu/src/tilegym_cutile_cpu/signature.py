@@ -39,16 +39,20 @@ _SPECIALIZED_RANK = 5  # arrays of a higher rank get no per-dimension assumption
 
 def signature(kernel: ct.kernel, args: Sequence[Any]) -> KernelSignature:
     """The signature under which `ct.launch` would compile `kernel` for `args`, its symbol included."""
+    unnamed = KernelSignature(constraints(kernel, args), CallingConvention.cutile_python_v2())
+    return unnamed.with_mangled_symbol(annotated_function(kernel).pyfunc.__name__)
+
+
+def constraints(kernel: ct.kernel, args: Sequence[Any]) -> list[Constraint]:
+    """What the compiler may assume about each argument."""
     annotated = annotated_function(kernel)
     names = list(annotated.pysig.parameters)
     if len(args) != len(names):
         raise TypeError(f"takes {len(names)} arguments {tuple(names)}, got {len(args)}")
-    constraints = [
+    return [
         _constraint(arg, node, name)
         for arg, node, name in zip(args, annotated.parameter_annotations, names, strict=True)
     ]
-    unnamed = KernelSignature(constraints, CallingConvention.cutile_python_v2())
-    return unnamed.with_mangled_symbol(annotated.pyfunc.__name__)
 
 
 def annotated_function(kernel: ct.kernel) -> AnnotatedFunction:
@@ -140,7 +144,9 @@ def _array_constraint(tensors: Sequence[torch.Tensor], annotation: ct.ArrayAnnot
 
 
 def _base_alignment(tensor: torch.Tensor) -> int:
-    return _ALIGNMENT if tensor.storage_offset() * tensor.element_size() % _ALIGNMENT == 0 else 1
+    """By the offset into the storage. An empty tensor's address is 0, wherever its storage lies."""
+    aligned = tensor.numel() == 0 or tensor.storage_offset() * tensor.element_size() % _ALIGNMENT == 0
+    return _ALIGNMENT if aligned else 1
 
 
 def _elements_are_distinct(tensor: torch.Tensor) -> bool:

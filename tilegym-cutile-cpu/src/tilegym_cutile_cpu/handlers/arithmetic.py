@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tilegym_cutile_cpu import rounding
 from tilegym_cutile_cpu.arrays import Pointer
-from tilegym_cutile_cpu.lowering import Kernel, plain, pure
+from tilegym_cutile_cpu.lowering import Compute, plain, pure
 from tilegym_cutile_cpu.values import cast, compute_dtype, ordered, wrap
 
 Binary = Callable[[Tensor, Tensor], Tensor]
@@ -74,7 +74,7 @@ _EXACT = {
 
 
 @pure(RawComparisonOperation)
-def raw_cmp(op: RawComparisonOperation) -> Kernel:
+def raw_cmp(op: RawComparisonOperation) -> Compute:
     compare, dtype = _COMPARE[op.fn], op.lhs.get_type().tensor_dtype()
     if dtype == ct.uint64:
         return lambda lhs, rhs: compare(ordered(lhs, dtype), ordered(rhs, dtype))
@@ -82,12 +82,12 @@ def raw_cmp(op: RawComparisonOperation) -> Kernel:
 
 
 @pure(RawBinaryBitwiseOperation)
-def raw_binary_bitwise(op: RawBinaryBitwiseOperation) -> Kernel:
+def raw_binary_bitwise(op: RawBinaryBitwiseOperation) -> Compute:
     return _BITWISE[op.fn]
 
 
 @pure(RawBitwiseShiftOperation)
-def raw_bitwise_shift(op: RawBitwiseShiftOperation) -> Kernel:
+def raw_bitwise_shift(op: RawBitwiseShiftOperation) -> Compute:
     dtype = op.lhs.get_type().tensor_dtype()
     if op.fn == "lshift":
         return lambda lhs, rhs: wrap(torch.bitwise_left_shift(lhs, rhs), dtype)
@@ -116,7 +116,7 @@ def raw_where(condition: Tensor, x: Any, y: Any) -> Tensor | Pointer:
 
 
 @pure(Unary)
-def unary(op: Unary) -> Kernel:
+def unary(op: Unary) -> Compute:
     dtype, function = op.operand.get_type().tensor_dtype(), _UNARY[op.fn]
     if op.rounding_mode in _DIRECTED:
         return _directed(rounding.square_root, dtype, op.rounding_mode, op.flush_to_zero)
@@ -128,7 +128,7 @@ def unary(op: Unary) -> Kernel:
 
 
 @pure(RawBinaryArithmeticOperation)
-def raw_binary_arithmetic(op: RawBinaryArithmeticOperation) -> Kernel:
+def raw_binary_arithmetic(op: RawBinaryArithmeticOperation) -> Compute:
     return binary(op.fn, op.lhs.get_type().tensor_dtype(), op.propagate_nan, op.rounding_mode, op.flush_to_zero)
 
 
@@ -162,7 +162,7 @@ def _integer_binary(fn: str, dtype: DType) -> Binary:
         return lambda a, b: wrap(_ceil_divide(a, b, floor), dtype)
     if fn == "c_mod":
         return lambda a, b: _remainder(a, b, floor)
-    raise NotImplementedError(f"integer '{fn}'")
+    raise NotImplementedError(f"'{fn}' of integers")
 
 
 def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
@@ -197,14 +197,14 @@ def _remainder(a: Tensor, b: Tensor, floor: Binary) -> Tensor:
 
 
 @pure(RawFPowIOperation)
-def raw_fpowi(op: RawFPowIOperation) -> Kernel:
+def raw_fpowi(op: RawFPowIOperation) -> Compute:
     dtype = op.base.get_type().tensor_dtype()
     power = _in_float32(torch.pow, dtype)
     return lambda base, exponent: power(base, exponent.to(torch.float64)).to(compute_dtype(dtype))
 
 
 @pure(FusedMulAddOperation)
-def fused_multiply_add(op: FusedMulAddOperation) -> Kernel:
+def fused_multiply_add(op: FusedMulAddOperation) -> Compute:
     dtype, mode = op.acc.get_type().tensor_dtype(), op.rounding_mode
     if mode in _DIRECTED:
         return _directed(rounding.multiply_add, dtype, mode, op.flush_to_zero)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tilegym_cutile_cpu.handlers.arithmetic import binary
 from tilegym_cutile_cpu.handlers.views import access
-from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect
+from tilegym_cutile_cpu.lowering import Compute, Frame, Lowering, effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def _update(mode: AtomicRMWMode, dtype: DType) -> Callable[[Tensor, Tensor], Ten
 
 
 @effect(TileAtomicRMW)
-def tile_atomic_rmw(op: TileAtomicRMW, lowering: Lowering) -> Kernel:
+def tile_atomic_rmw(op: TileAtomicRMW, lowering: Lowering) -> Compute:
     how, update = access(op, lowering), _update(op.mode, op.update.get_type().dtype)
 
     def rmw(frame: Frame, pointer: Pointer, operand: Tensor, mask: Tensor | None) -> Tensor:
@@ -51,7 +51,7 @@ def tile_atomic_rmw(op: TileAtomicRMW, lowering: Lowering) -> Kernel:
 
 
 @effect(TileAtomicCAS)
-def tile_atomic_cas(op: TileAtomicCAS, lowering: Lowering) -> Kernel:
+def tile_atomic_cas(op: TileAtomicCAS, lowering: Lowering) -> Compute:
     how = access(op, lowering)
 
     def update(old: Tensor, expected: Tensor, desired: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def tile_atomic_cas(op: TileAtomicCAS, lowering: Lowering) -> Kernel:
 
 
 @effect(TileAtomicRedView)
-def tile_atomic_red_view(op: TileAtomicRedView, lowering: Lowering) -> Kernel:
+def tile_atomic_red_view(op: TileAtomicRedView, lowering: Lowering) -> Compute:
     how, update = access(op, lowering), _update(op.mode, op.update.get_type().dtype)
 
     def reduce(frame: Frame, view: TiledView, index: Sequence[Tensor], operand: Tensor) -> None:

@@ -10,7 +10,7 @@ from cuda.tile._ir.arithmetic_ops import TileAsType
 from cuda.tile._ir.ops import TileBitCast, TilePack, TileUnpack
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Kernel, pure
+from tilegym_cutile_cpu.lowering import Compute, pure
 from tilegym_cutile_cpu.values import cast, decode, encode, memory_dtype
 
 if TYPE_CHECKING:
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 @pure(TileAsType)
-def tile_astype(op: TileAsType) -> Kernel:
+def tile_astype(op: TileAsType) -> Compute:
     source, target, rounding = op.x.get_type().tensor_dtype(), op.result_var.get_type().tensor_dtype(), op.rounding_mode
     return lambda x: cast(x, source, target, rounding)
 
 
 @pure(TileBitCast)
-def tile_bitcast(op: TileBitCast) -> Kernel:
+def tile_bitcast(op: TileBitCast) -> Compute:
     source, target = op.x.get_type().tensor_dtype(), op.result_var.get_type().tensor_dtype()
     return lambda x: decode(encode(x, source).contiguous().view(memory_dtype(target)), target)
 
 
 @pure(TilePack)
-def tile_pack(op: TilePack) -> Kernel:
+def tile_pack(op: TilePack) -> Compute:
     source = op.x.get_type().tensor_dtype()
 
     def pack(x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def tile_pack(op: TilePack) -> Kernel:
 
 
 @pure(TileUnpack)
-def tile_unpack(op: TileUnpack) -> Kernel:
+def tile_unpack(op: TileUnpack) -> Compute:
     target: DType = op.result_var.get_type().tensor_dtype()
 
     def unpack(x: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from cuda.tile._ir.ops import (
 from cuda.tile._ir.type import TileTy
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import ERASED, Frame, Kernel, Lowering, effect, plain, pure
+from tilegym_cutile_cpu.lowering import ERASED, Compute, Frame, Lowering, effect, plain, pure
 from tilegym_cutile_cpu.values import compute_dtype, constant, scalar
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ ERASED.update((MakeToken, JoinTokens, GridDependencyControlWait, GridDependencyC
 
 
 @pure(TypedConst)
-def typed_const(op: TypedConst) -> Kernel:
+def typed_const(op: TypedConst) -> Compute:
     """Only tiles are values; the name of a function or a dtype, which debug mode meets, is the compiler's affair."""
     ty = op.result_var.get_type()
     tile = constant(op.value, ty.tensor_dtype(), ty.tensor_shape()) if isinstance(ty, TileTy) else None
@@ -46,7 +46,7 @@ def same_value(x: Tensor | Pointer) -> Tensor | Pointer:
 
 
 @pure(AssumeDivBy)
-def assume_divisible(op: AssumeDivBy) -> Kernel:
+def assume_divisible(op: AssumeDivBy) -> Compute:
     """The address of an array is divisible by what its signature says; an integer by what the kernel promised."""
     divisor = op.divisor
 
@@ -59,7 +59,7 @@ def assume_divisible(op: AssumeDivBy) -> Kernel:
 
 
 @pure(AssumeBounded)
-def assume_bounded(op: AssumeBounded) -> Kernel:
+def assume_bounded(op: AssumeBounded) -> Compute:
     """The compiler assumes that no extent or stride is negative. A slice can break that."""
     low, high = op.lower_bound, op.upper_bound
 
@@ -80,14 +80,14 @@ def make_dummy() -> None:
 
 
 @pure(TileArange)
-def tile_arange(op: TileArange) -> Kernel:
+def tile_arange(op: TileArange) -> Compute:
     ty = op.result_var.get_type()
     tile = torch.arange(ty.shape[0]).to(compute_dtype(ty.dtype))
     return lambda: tile
 
 
 @effect(TileBid)
-def tile_bid(op: TileBid, _lowering: Lowering) -> Kernel:
+def tile_bid(op: TileBid, _lowering: Lowering) -> Compute:
     axis = op.axis
 
     def block_index(frame: Frame) -> Tensor:
@@ -97,7 +97,7 @@ def tile_bid(op: TileBid, _lowering: Lowering) -> Kernel:
 
 
 @effect(TileNumBlocks)
-def tile_num_blocks(op: TileNumBlocks, _lowering: Lowering) -> Kernel:
+def tile_num_blocks(op: TileNumBlocks, _lowering: Lowering) -> Compute:
     axis = op.axis
 
     def block_count(frame: Frame) -> Tensor:

@@ -10,7 +10,7 @@ from cuda.tile._ir.core_ops import TilePrintf
 from cuda.tile._ir.ops import TileAssert
 
 from tilegym_cutile_cpu.errors import KernelAssertionError
-from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect
+from tilegym_cutile_cpu.lowering import Compute, Frame, Lowering, effect
 from tilegym_cutile_cpu.values import to_numbers
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _CONVERSION = re.compile(r"%(?:%|([0 #+-]?[0-9]*(?:\.[0-9]+)?)(?:hh|h|ll|l)?([di
 
 
 @effect(TileAssert)
-def tile_assert(op: TileAssert, lowering: Lowering) -> Kernel:
+def tile_assert(op: TileAssert, lowering: Lowering) -> Compute:
     site = lowering.site(op.loc)
 
     def check(frame: Frame, condition: Tensor) -> tuple[()]:
@@ -36,7 +36,7 @@ def tile_assert(op: TileAssert, lowering: Lowering) -> Kernel:
 
 
 @effect(TilePrintf)
-def tile_printf(op: TilePrintf, _lowering: Lowering) -> Kernel:
+def tile_printf(op: TilePrintf, _lowering: Lowering) -> Compute:
     dtypes = [arg.get_type().dtype for arg in op.args]
 
     def printf(_frame: Frame, args: Sequence[Tensor]) -> tuple[()]:

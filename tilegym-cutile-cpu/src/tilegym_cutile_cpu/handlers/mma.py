@@ -8,11 +8,11 @@ from cuda.tile._datatype import DType, is_integral
 from cuda.tile._ir.ops import TileMma, TileMmaScaled
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Kernel, plain, pure
+from tilegym_cutile_cpu.lowering import Compute, plain, pure
 
 
 @pure(TileMma)
-def tile_mma(op: TileMma) -> Kernel:
+def tile_mma(op: TileMma) -> Compute:
     """Products are summed in float32 (float64 for float64), and rounded to the accumulator's dtype once."""
     inputs: DType = op.x.get_type().dtype
     if is_integral(inputs):

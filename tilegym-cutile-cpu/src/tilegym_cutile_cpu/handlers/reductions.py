@@ -12,7 +12,7 @@ from cuda.tile._ir.control_flow_ops import EndBranch
 from cuda.tile._ir.ops import TileReduce, TileScan
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect
+from tilegym_cutile_cpu.lowering import Compute, Frame, Lowering, effect
 from tilegym_cutile_cpu.values import compute_dtype
 
 Tiles = Sequence[Tensor]
@@ -20,7 +20,7 @@ Combine = Callable[[Frame, Tiles, Tiles], Tiles]
 
 
 @effect(TileReduce)
-def tile_reduce(op: TileReduce, lowering: Lowering) -> Kernel:
+def tile_reduce(op: TileReduce, lowering: Lowering) -> Compute:
     axis, combine, whole = op.axis, _combine(op, lowering), _whole_axis(op)
 
     def reduce(frame: Frame, xs: Tiles) -> Any:
@@ -36,7 +36,7 @@ def tile_reduce(op: TileReduce, lowering: Lowering) -> Kernel:
 
 
 @effect(TileScan)
-def tile_scan(op: TileScan, lowering: Lowering) -> Kernel:
+def tile_scan(op: TileScan, lowering: Lowering) -> Compute:
     """Each turn combines elements twice as far apart: after log2(n) of them every element holds its whole prefix."""
     axis, combine = op.axis, _combine(op, lowering)
 

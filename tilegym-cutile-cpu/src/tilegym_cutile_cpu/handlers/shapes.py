@@ -9,7 +9,7 @@ from cuda.tile._ir.arithmetic_ops import TileBroadcast, TileReshape
 from cuda.tile._ir.ops import TileCat, TileExtract, TileInsert, TilePermute
 from torch import Tensor
 
-from tilegym_cutile_cpu.lowering import Kernel, plain, pure
+from tilegym_cutile_cpu.lowering import Compute, plain, pure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pure(TileReshape)
-def tile_reshape(op: TileReshape) -> Kernel:
+def tile_reshape(op: TileReshape) -> Compute:
     shape = op.result_var.get_type().shape
 
     def reshape(x: Tensor | Pointer) -> Tensor | Pointer:
@@ -28,7 +28,7 @@ def tile_reshape(op: TileReshape) -> Kernel:
 
 
 @pure(TileBroadcast)
-def tile_broadcast(op: TileBroadcast) -> Kernel:
+def tile_broadcast(op: TileBroadcast) -> Compute:
     shape = op.result_var.get_type().shape
 
     def broadcast(x: Tensor | Pointer) -> Tensor | Pointer:
@@ -38,19 +38,19 @@ def tile_broadcast(op: TileBroadcast) -> Kernel:
 
 
 @pure(TilePermute)
-def tile_permute(op: TilePermute) -> Kernel:
+def tile_permute(op: TilePermute) -> Compute:
     axes = op.axes
     return lambda x: x.permute(axes)
 
 
 @pure(TileCat)
-def tile_cat(op: TileCat) -> Kernel:
+def tile_cat(op: TileCat) -> Compute:
     axis = op.axis
     return lambda x, y: torch.cat((x, y), axis)
 
 
 @pure(TileExtract)
-def tile_extract(op: TileExtract) -> Kernel:
+def tile_extract(op: TileExtract) -> Compute:
     shape = op.shape
 
     def extract(x: Tensor, index: Sequence[Tensor]) -> Tensor:

@@ -24,7 +24,7 @@ from cuda.tile._ir.type import GatherScatterViewTy, StridedViewTy
 from torch import Tensor
 
 from tilegym_cutile_cpu.arrays import Access, Array, GatherView, Pointer, TiledView
-from tilegym_cutile_cpu.lowering import Frame, Kernel, Lowering, effect, plain, pure
+from tilegym_cutile_cpu.lowering import Compute, Frame, Lowering, effect, plain, pure
 from tilegym_cutile_cpu.values import compute_dtype, scalar
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def make_tensor_view(base: Pointer, shape: Sequence[Tensor], strides: Sequence[T
 
 
 @pure(MakePartitionView, MakeStridedView)
-def make_tiled_view(op: MakePartitionView | MakeStridedView) -> Kernel:
+def make_tiled_view(op: MakePartitionView | MakeStridedView) -> Compute:
     ty = op.result_var.get_type()
     steps = ty.traversal_steps if isinstance(ty, StridedViewTy) else ty.tile_shape
-    return lambda array: TiledView(array.permuted(ty.order), ty.tile_shape, steps, ty.padding_mode)
+    return lambda array: TiledView(array.permuted(ty.order), ty.tile_shape, steps, ty.order, ty.padding_mode)
 
 
 @pure(MakeGatherScatterView)
-def make_gather_scatter_view(op: MakeGatherScatterView) -> Kernel:
+def make_gather_scatter_view(op: MakeGatherScatterView) -> Compute:
     ty = op.result_var.get_type()
     return lambda array: GatherView(array, ty.tile_shape, ty.sparse_dim, ty.padding_mode)
 
@@ -78,7 +78,7 @@ def make_list_view(items: Sequence[Array], _length: Tensor) -> Sequence[Array]:
 
 
 @pure(GetArrayListItem)
-def get_array_list_item(op: GetArrayListItem) -> Kernel:
+def get_array_list_item(op: GetArrayListItem) -> Compute:
     index_dtype = compute_dtype(op.x.get_type().item_type.index_dtype)
 
     def item(arrays: Sequence[Array], index: Tensor) -> list[Any]:
@@ -102,7 +102,7 @@ def _numbers(index: Sequence[Tensor]) -> list[int]:
 
 
 @effect(TileLoad)
-def tile_load(op: TileLoad, lowering: Lowering) -> Kernel:
+def tile_load(op: TileLoad, lowering: Lowering) -> Compute:
     how = access(op, lowering)
 
     def load(frame: Frame, view: TiledView, index: Sequence[Tensor]) -> Tensor:
@@ -117,7 +117,7 @@ def tile_load(op: TileLoad, lowering: Lowering) -> Kernel:
 
 
 @effect(TileStore)
-def tile_store(op: TileStore, lowering: Lowering) -> Kernel:
+def tile_store(op: TileStore, lowering: Lowering) -> Compute:
     how = access(op, lowering)
 
     def store(frame: Frame, view: TiledView, index: Sequence[Tensor], tile: Tensor) -> None:
@@ -146,7 +146,7 @@ def _gather_pointer(view: GatherView, index: Sequence[Tensor]) -> tuple[Pointer,
 
 
 @effect(LoadPointer)
-def load_pointer(op: LoadPointer, lowering: Lowering) -> Kernel:
+def load_pointer(op: LoadPointer, lowering: Lowering) -> Compute:
     how = access(op, lowering)
 
     def load(frame: Frame, pointer: Pointer, mask: Tensor | None, padding: Tensor | None) -> Tensor:
@@ -156,7 +156,7 @@ def load_pointer(op: LoadPointer, lowering: Lowering) -> Kernel:
 
 
 @effect(StorePointer)
-def store_pointer(op: StorePointer, lowering: Lowering) -> Kernel:
+def store_pointer(op: StorePointer, lowering: Lowering) -> Compute:
     how = access(op, lowering)
 
     def store(frame: Frame, pointer: Pointer, value: Tensor, mask: Tensor | None) -> None:
