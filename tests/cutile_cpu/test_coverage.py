@@ -7,10 +7,6 @@ import torch
 from cuda.tile._ir.cast_ops import AddrSpaceCast, ReinterpretPointer
 from cuda.tile._ir.core_ops import Assign
 from cuda.tile._ir.ir import Operation
-from tilegym_cutile_cpu import handlers
-from tilegym_cutile_cpu.interpreter import final_ir
-from tilegym_cutile_cpu.lowering import CONTROL, EFFECT, ERASED, PURE
-from tilegym_cutile_cpu.signature import constraints
 
 from tests.cutile_cpu.cases import CASES, Case
 from tests.cutile_cpu.kernels import (  # noqa: F401  # importing them registers their cases
@@ -26,6 +22,10 @@ from tests.cutile_cpu.kernels import (  # noqa: F401  # importing them registers
     shapes,
 )
 from tests.cutile_cpu.kernels.debugging import print_values
+from tilegym_cutile.signature import constraints
+from tilegym_cutile_cpu import handlers
+from tilegym_cutile_cpu.interpreter import final_ir
+from tilegym_cutile_cpu.lowering import CONTROL, EFFECT, ERASED, PURE
 
 # Only debug mode meets it: a pass removes it from the final IR.
 REMOVED_BY_A_PASS = {Assign}

@@ -10,17 +10,17 @@ import threading
 
 import cuda.tile as ct
 import pytest
-import tilegym_cutile_cpu as cpu
 import torch
-from tilegym_cutile_cpu import interpreter
-from tilegym_cutile_cpu.signature import constraints
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import tilegym_cutile_cpu as cpu
 from tests.cutile_cpu.kernels.arrays import copy, promised, slices
 from tests.cutile_cpu.kernels.control_flow import write_block_number
 from tests.cutile_cpu.kernels.debugging import print_values, small_enough
 from tests.cutile_cpu.kernels.defects import wrong_line
+from tilegym_cutile.signature import constraints
+from tilegym_cutile_cpu import interpreter
 
 
 def copy_args() -> tuple[torch.Tensor, torch.Tensor, int, int]:

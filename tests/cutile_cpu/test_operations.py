@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tilegym_cutile_cpu as cpu
 import torch
 
+import tilegym_cutile_cpu as cpu
 from tests.cutile_cpu.cases import CASES
 from tests.cutile_cpu.kernels import (  # noqa: F401  # importing them registers their cases
     arrays,

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+
 from tilegym_cutile_cpu import progress
 
 

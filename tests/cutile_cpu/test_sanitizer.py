@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import pytest
-import tilegym_cutile_cpu as cpu
 import torch
 
+import tilegym_cutile_cpu as cpu
 from tests.cutile_cpu.kernels import defects
 
 if TYPE_CHECKING:

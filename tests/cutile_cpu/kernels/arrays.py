@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - some arguments are there to be taken
 """Loads and stores: views, padding, gathers, slices, lists and pointers."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - kernels take as many arrays as they need
 """Atomic operations, with lanes and blocks that meet at one address."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - kernels take as many arrays as they need
 """Arithmetic, comparison, selection and mathematical functions."""
 
 from __future__ import annotations

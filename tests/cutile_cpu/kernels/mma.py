@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - kernels take as many arrays as they need
 """Matrix products of every dtype."""
 
 from __future__ import annotations

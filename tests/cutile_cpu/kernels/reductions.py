@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - kernels take as many arrays as they need
 """Reductions and scans, built in and with the kernel's own function."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import threading
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from tilegym import registry
 from tilegym.config import canonical_name, settings

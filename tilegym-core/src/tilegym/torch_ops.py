@@ -1,4 +1,4 @@
-"""Ops as PyTorch sees them, `torch.ops.tilegym.NAME`, for calls that somebody else wants to see, change or go back over.
+"""Ops as PyTorch sees them, `torch.ops.tilegym.NAME`, for calls that others want to see, change or differentiate.
 
 A subclass, a dispatch mode, a fake or meta tensor, a negative view, autograd: PyTorch's own dispatcher knows what to do
 with each, given an op with a schema, a fake and a backward. Per contract, on first need, from its canonical signature:
@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import threading
 import typing
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -56,54 +57,44 @@ class _Definition:
     def __init__(self, op: Op, contract: Contract) -> None:
         self.op, self.contract = op, contract
         self.name = op.name.replace(".", "_")
-        self.names = [name for name in op.canonical_parameters if name != _OUT]
-        self.kinds = typing.get_type_hints(contract.canonical)
+        self.kinds = {name: kind for name, kind in _hints(contract.canonical).items() if name not in (_OUT, "return")}
+        """Canonical parameters, without `out` → their types."""
+        self.result = _hints(contract.reference).get("return", torch.Tensor)
 
     def define(self) -> Callable[..., Any]:
         """Define all, and return NAME."""
-        contract = self.contract
         plain = self._register(
             self.name,
-            self._schema({name: self.kinds[name] for name in self.names}, _result_of(contract)),
-            lambda *given, backend: self._run(backend, given, residuals=False),
-            lambda *given, backend: contract.fake(*self._complete(given)),  # noqa: ARG005 - the same for all backends
+            _schema(self.kinds, self.result),
+            lambda *given, backend: self._run(backend, given),
+            lambda *given, backend: self.contract.fake(*self._complete(given)),  # noqa: ARG005 - the same for all backends
         )
-        if contract.gradient is not None:
-            self._define_gradient(plain, contract.gradient)
+        gradient = self.contract.gradient
+        if gradient is not None:
+            forward = self._define_forward(gradient)
+            backward = _Backward(self, gradient)
+            backward.define(self._register)
+            several = bool(gradient.residual_names)
+
+            def differentiable(*given: Any, backend: str) -> Any:
+                if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in given):
+                    result = forward(*given, backend=backend)
+                    return result[0] if several else result
+                with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - how autograd kernels in Python go on
+                    return plain(*given, backend=backend)
+
+            _library.impl(self.name, differentiable, "Autograd")
         return plain
 
-    def _define_gradient(self, plain: Callable[..., Any], gradient: Gradient) -> None:
+    def _define_forward(self, gradient: Gradient) -> Callable[..., Any]:
         residuals = (torch.Tensor,) * len(gradient.residual_names)
-        forward = self._register(
+        results = tuple.__class_getitem__((self.result, *residuals)) if residuals else self.result
+        return self._register(
             f"{self.name}_fwd",
-            self._schema(
-                {name: self.kinds[name] for name in self.names},
-                tuple[(_result_of(self.contract), *residuals)] if residuals else _result_of(self.contract),  # type: ignore[misc]  # a type made at run time
-            ),
+            _schema(self.kinds, results),
             lambda *given, backend: self._run(backend, given, residuals=True),
             lambda *given, backend: self._fake_forward(given, gradient),  # noqa: ARG005 - the same for all backends
         )
-        constants = [name for name in self.names if name not in gradient.saved and torch.Tensor not in _parts(self.kinds[name])]
-        saved = {name: self.kinds.get(name, torch.Tensor) for name in gradient.saved}
-        self._register(
-            f"{self.name}_bwd",
-            self._schema(
-                {"grad_output": torch.Tensor, **saved, **{name: self.kinds[name] for name in constants}, "needs": list[bool]},
-                list[torch.Tensor],
-            ),
-            lambda *given, backend: self._run_backward(backend, given, gradient, constants),
-            lambda *given, backend: self._fake_backward(given, gradient),  # noqa: ARG005 - the same for all backends
-        )
-        _Autograd(self, gradient, constants).register()
-
-        def differentiable(*given: Any, backend: str) -> Any:
-            if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in given):
-                result = forward(*given, backend=backend)
-                return result[0] if residuals else result
-            with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - how autograd kernels in Python go on
-                return plain(*given, backend=backend)
-
-        _library.impl(self.name, differentiable, "Autograd")
 
     def _register(
         self, name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]
@@ -117,26 +108,12 @@ class _Definition:
         overload: Callable[..., Any] = getattr(torch.ops.tilegym, name).default
         return overload
 
-    def _schema(self, parameters: Mapping[str, Any], result: Any) -> str:
-        """The schema of an op with these parameters and `backend`: `(Tensor x, *, str backend) -> Tensor`."""
-        found = [
-            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_schema_type(kind))
-            for name, kind in parameters.items()
-        ]
-        found.append(inspect.Parameter("backend", inspect.Parameter.KEYWORD_ONLY, annotation=str))
-
-        def prototype() -> None:
-            """Only its signature counts."""
-
-        prototype.__signature__ = inspect.Signature(found, return_annotation=result)  # type: ignore[attr-defined]  # read by infer_schema
-        return torch.library.infer_schema(prototype, mutates_args=())
-
     def _complete(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """All canonical arguments: `out=None` is put back in its place."""
         values = iter(given)
         return tuple(None if name == _OUT else next(values) for name in self.op.canonical_parameters)
 
-    def _run(self, backend: str, given: tuple[Any, ...], *, residuals: bool) -> Any:
+    def _run(self, backend: str, given: tuple[Any, ...], *, residuals: bool = False) -> Any:
         chosen = registry.implementation(self.op.name, backend)
         positional, named = self.op.arguments(chosen, self._complete(given))
         function = chosen.forward if residuals and chosen.forward is not None else chosen.function
@@ -147,79 +124,98 @@ class _Definition:
         result = self.contract.fake(*canonical)
         return result if gradient.residuals is None else (result, *gradient.residuals(*canonical))
 
-    def _run_backward(
-        self, backend: str, given: tuple[Any, ...], gradient: Gradient, constants: list[str]
-    ) -> list[torch.Tensor]:
+
+class _Backward:
+    """NAME_bwd, the formula of NAME_fwd that calls it, and that it has none itself."""
+
+    def __init__(self, definition: _Definition, gradient: Gradient) -> None:
+        kinds = definition.kinds
+        self.gradient, self.op, self.name, self.names = gradient, definition.op, definition.name, [*kinds]
+        self.saved = {name: kinds.get(name, torch.Tensor) for name in gradient.saved}
+        self.constants = {
+            name: kind for name, kind in kinds.items() if name not in self.saved and torch.Tensor not in _parts(kind)
+        }
+        """Canonical parameters that hold no tensor; a backward may take them by name."""
+
+    def define(self, register: Callable[..., Any]) -> None:
+        """Define the op and both formulas."""
+        parameters = {"grad_output": torch.Tensor, **self.saved, **self.constants, "needs": Sequence[bool]}
+        register(
+            f"{self.name}_bwd",
+            _schema(parameters, list[torch.Tensor]),
+            lambda *given, backend: self._run(backend, given),
+            lambda *given, backend: self._fake(given),  # noqa: ARG005 - the same for all backends
+        )
+        qualified = f"tilegym::{self.name}"
+        torch.library.register_autograd(f"{qualified}_fwd", self._formula, setup_context=self._keep, lib=_library)
+        torch.library.register_autograd(f"{qualified}_bwd", self._refuse, lib=_library)
+
+    def _run(self, backend: str, given: tuple[Any, ...]) -> list[torch.Tensor]:
         backward = registry.implementation(self.op.name, backend).backward
         if backward is None:
-            raise GradientError(f"{self.op.name}: backend {backend!r} has no backward any more; it had one in the forward")
-        tensors = given[: 1 + len(gradient.saved)]
-        named = dict(zip([*constants, "needs"], given[len(tensors) :], strict=True))
+            raise GradientError(f"{self.op.name}: backend {backend!r} had a backward in the forward, and has none now")
+        tensors, more = given[: 1 + len(self.saved)], given[1 + len(self.saved) :]
+        named = dict(zip([*self.constants, "needs"], more, strict=True))
         taken = inspect.signature(backward).parameters
         result = backward(*tensors, **{name: value for name, value in named.items() if name in taken})
-        return [
-            one
-            for one, needed in zip(result if isinstance(result, tuple) else (result,), named["needs"], strict=True)
-            if needed
-        ]
+        results = result if isinstance(result, tuple) else (result,)
+        return [one for one, needed in zip(results, named["needs"], strict=True) if needed]
 
-    def _fake_backward(self, given: tuple[Any, ...], gradient: Gradient) -> list[torch.Tensor]:
-        saved = dict(zip(gradient.saved, given[1:], strict=False))
-        like = [saved[name] for name, needed in zip(gradient.like, given[-1], strict=True) if needed]
+    def _fake(self, given: tuple[Any, ...]) -> list[torch.Tensor]:
+        saved = dict(zip(self.saved, given[1:], strict=False))
+        like = [saved[name] for name, needed in zip(self.gradient.like, given[-1], strict=True) if needed]
         return [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in like]
 
-
-class _Autograd:
-    """The formula of NAME_fwd, and that NAME_bwd has none."""
-
-    def __init__(self, definition: _Definition, gradient: Gradient, constants: list[str]) -> None:
-        self.definition, self.gradient, self.constants = definition, gradient, constants
-        self.qualified = f"tilegym::{definition.name}"
-
-    def register(self) -> None:
-        """Register both."""
-        torch.library.register_autograd(
-            f"{self.qualified}_fwd", self._backward, setup_context=self._setup, lib=_library
-        )
-        torch.library.register_autograd(f"{self.qualified}_bwd", self._refuse, lib=_library)
-
-    def _setup(self, ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
+    def _keep(self, ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
         results = output if isinstance(output, tuple) else (output,)
-        named = dict(zip(self.definition.names, inputs, strict=True))
+        named = dict(zip(self.names, inputs, strict=True))
         named |= dict(zip(("output", *self.gradient.residual_names), results, strict=True))
-        ctx.save_for_backward(*(named[name] for name in self.gradient.saved))
+        ctx.save_for_backward(*(named[name] for name in self.saved))
         ctx.constants = [named[name] for name in self.constants]
         ctx.backend = keyword_only_inputs["backend"]
 
-    def _backward(self, ctx: Any, grad_output: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
-        names = self.definition.names
-        wanted = dict(zip(names, ctx.needs_input_grad, strict=False))
+    def _formula(self, ctx: Any, grad_output: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
+        wanted = dict(zip(self.names, ctx.needs_input_grad, strict=False))
         needs = [wanted[name] for name in self.gradient.inputs]
-        bwd = getattr(torch.ops.tilegym, f"{self.definition.name}_bwd").default
-        found = iter(bwd(grad_output, *ctx.saved_tensors, *ctx.constants, needs, backend=ctx.backend))
+        node = getattr(torch.ops.tilegym, f"{self.name}_bwd").default
+        found = iter(node(grad_output, *ctx.saved_tensors, *ctx.constants, needs, backend=ctx.backend))
         gradients = {name: next(found) for name, needed in zip(self.gradient.inputs, needs, strict=True) if needed}
-        return tuple(gradients.get(name) for name in names)
+        return tuple(gradients.get(name) for name in self.names)
 
     def _refuse(self, *_: Any) -> Any:
         raise GradientError(
-            f"{self.definition.op.name}: a second derivative was asked for, and its backward has none on this backend; "
+            f"{self.op.name}: a second derivative was asked for, and its backward has none on this backend; "
             'backend="torch" has it'
         )
 
 
-def _result_of(contract: Contract) -> Any:
-    return typing.get_type_hints(contract.reference).get("return", torch.Tensor)
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(function)
 
 
 def _parts(kind: Any) -> set[Any]:
     return set(typing.get_args(kind)) or {kind}
 
 
+def _schema(parameters: Mapping[str, Any], result: Any) -> str:
+    """The schema of an op with these parameters and `backend`: `(Tensor x, *, str backend) -> Tensor`."""
+    found = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_schema_type(kind))
+        for name, kind in parameters.items()
+    ]
+    found.append(inspect.Parameter("backend", inspect.Parameter.KEYWORD_ONLY, annotation=str))
+
+    def prototype() -> None:
+        """Only its signature counts."""
+
+    prototype.__signature__ = inspect.Signature(found, return_annotation=result)  # type: ignore[attr-defined]  # read by infer_schema
+    return torch.library.infer_schema(prototype, mutates_args=())
+
+
 def _schema_type(kind: Any) -> Any:
-    """The annotation as `infer_schema` wants it: ints in lists, and nothing optional about lists."""
+    """The annotation as `infer_schema` wants it: lists of ints plain and never optional."""
     parts = _parts(kind)
-    if kind == list[bool]:
-        return typing.Sequence[bool]
-    if any(typing.get_origin(part) is not None for part in parts | {kind}) and torch.Tensor not in parts:
-        return typing.Sequence[int]
-    return typing.Optional[torch.Tensor] if parts == {torch.Tensor, type(None)} else kind  # noqa: UP045 - what torch reads
+    if parts == {torch.Tensor, type(None)}:
+        return typing.Optional[torch.Tensor]  # noqa: UP045 - what infer_schema reads
+    is_list = any(typing.get_origin(part) is not None for part in parts | {kind})
+    return Sequence[bool if bool in parts else int] if is_list and torch.Tensor not in parts else kind

@@ -1,8 +1,8 @@
 """The traced path: what `torch.compile` and `torch.export` see of an op.
 
 While code is being compiled the backend is chosen once, as a constant, by a function that is run and not traced. The
-code is guarded on what the choice depends on: the scope, the state of the registry, and the tensors' kinds. A backend in
-plain PyTorch is inlined, so that the compiler fuses it; any other is one node, `torch.ops.tilegym.NAME`.
+code is guarded on what the choice depends on: the scope, the default, the registry and the tensors' kinds. A backend
+in plain PyTorch is inlined, so that the compiler fuses it; any other is one node, `torch.ops.tilegym.NAME`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 from tilegym import choice, registry
 from tilegym.choice import mirror
 from tilegym.selection import Call, is_composite, select
-
 from tilegym.torch_ops import torch_op
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from cuda.tile._ir.type import LooselyTypedScalar, Symbol, TileTy, TupleTy, var2
 from cuda.tile._passes.hir2ir import call
 from typing_extensions import Self
 
+from tilegym_cutile.signature import annotated_function
 from tilegym_cutile_cpu.interpreter import BYTECODE
 from tilegym_cutile_cpu.lowering import Frame, Lowering
-from tilegym_cutile_cpu.signature import annotated_function
 from tilegym_cutile_cpu.values import to_numbers
 
 if TYPE_CHECKING:

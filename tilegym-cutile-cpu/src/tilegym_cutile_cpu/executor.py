@@ -15,6 +15,7 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tilegym_cutile.signature import annotated_function, constraints
 from tilegym_cutile_cpu.config import sanitize_by_default
 from tilegym_cutile_cpu.errors import LaunchError
 from tilegym_cutile_cpu.interpreter import bind, program, run
@@ -22,7 +23,6 @@ from tilegym_cutile_cpu.memory import Memory
 from tilegym_cutile_cpu.poisoning import PoisonedAllocations
 from tilegym_cutile_cpu.progress import follow
 from tilegym_cutile_cpu.sanitizer import SanitizedMemory
-from tilegym_cutile_cpu.signature import annotated_function, constraints
 from tilegym_cutile_cpu.threads import one_thread
 
 if TYPE_CHECKING:

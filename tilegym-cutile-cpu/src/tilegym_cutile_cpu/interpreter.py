@@ -20,10 +20,10 @@ from cuda.tile.compilation import (
 )
 
 import tilegym_cutile_cpu.handlers  # noqa: F401 - fills the tables that `lower` reads
+from tilegym_cutile.signature import annotated_function
 from tilegym_cutile_cpu.arrays import Array, Buffer, Pointer
 from tilegym_cutile_cpu.errors import LaunchError
 from tilegym_cutile_cpu.lowering import Frame, Program, lower
-from tilegym_cutile_cpu.signature import annotated_function
 from tilegym_cutile_cpu.values import compute_dtype, constant, scalar
 
 if TYPE_CHECKING:

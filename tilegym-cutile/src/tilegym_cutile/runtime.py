@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import cuda.tile as ct
 import torch
 
-from tilegym_cutile.signature import signature_of
+from tilegym_cutile.signature import signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -170,7 +170,7 @@ class Launch:
     @property
     def signature(self) -> KernelSignature:
         """What the kernel would be compiled for."""
-        return signature_of(self.kernel, self.args)
+        return signature(self.kernel, self.args)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

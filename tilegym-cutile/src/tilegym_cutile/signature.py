@@ -1,7 +1,7 @@
-"""The signature `ct.launch` would compile a kernel for, worked out from CPU or meta tensors.
+"""The signature of a launch: what cuTile's compiler may assume about each argument.
 
-`ct.launch` derives it in C from CUDA tensors only. Working it out here lets a launch be recorded, compiled or
-interpreted on a machine with no GPU. The rules are cuda-tile 1.7's own.
+`ct.launch` derives it in C from CUDA tensors. These are the same rules in Python, for tensors on any device: CPU, meta
+and fake tensors have a signature too, so a kernel can be compiled or interpreted for arguments that no GPU ever saw.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import torch
-from cuda.tile._annotated_function import HomogeneousTupleNode, LeafAnnotationNode
+from cuda.tile._annotated_function import (
+    AnnotatedFunction,
+    HomogeneousTupleNode,
+    LeafAnnotationNode,
+    ParameterAnnotationNode,
+)
 from cuda.tile._ir.typing_support import to_dtype
 from cuda.tile.compilation import (
     ArrayConstraint,
@@ -26,104 +31,129 @@ from cuda.tile.compilation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import Tensor
+Constraint = ArrayConstraint | ConstantConstraint | ListConstraint | ScalarConstraint | TupleConstraint
 
-_VECTOR_BITS = 128  # the alignment, in bits, that the compiler is told of
-_SHAPE_DIVISOR = 16
-_MAX_SPECIALISED_RANK = 5  # arrays of a higher rank get no assumptions at all
-
-
-def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> KernelSignature:
-    """The signature for which `kernel` would be compiled when launched with `args`."""
-    annotated = kernel._annotated_function  # noqa: SLF001 - cuda-tile has no public way to a kernel's annotations
-    nodes = annotated.parameter_annotations
-    parameters = [_constraint(value, node) for value, node in zip(args, nodes, strict=True)]
-    convention = CallingConvention.cutile_python_v2()
-    return KernelSignature(parameters, convention).with_mangled_symbol(annotated.pyfunc.__name__)
+_ALIGNMENT = 16  # bytes: what a tensor core load wants, and what every allocator gives a storage
+_SPECIALIZED_RANK = 5  # arrays of a higher rank get no per-dimension assumptions
 
 
-def _constraint(value: Any, node: Any) -> Any:
+def signature(kernel: ct.kernel, args: Sequence[Any]) -> KernelSignature:
+    """The signature under which `ct.launch` would compile `kernel` for `args`, its symbol included."""
+    unnamed = KernelSignature(constraints(kernel, args), CallingConvention.cutile_python_v2())
+    return unnamed.with_mangled_symbol(annotated_function(kernel).pyfunc.__name__)
+
+
+def constraints(kernel: ct.kernel, args: Sequence[Any]) -> list[Constraint]:
+    """What the compiler may assume about each argument."""
+    annotated = annotated_function(kernel)
+    names = list(annotated.pysig.parameters)
+    if len(args) != len(names):
+        raise TypeError(f"takes {len(names)} arguments {tuple(names)}, got {len(args)}")
+    return [
+        _constraint(arg, node, name)
+        for arg, node, name in zip(args, annotated.parameter_annotations, names, strict=True)
+    ]
+
+
+def annotated_function(kernel: ct.kernel) -> AnnotatedFunction:
+    """The Python function of a kernel, with what its parameters' annotations say."""
+    function: AnnotatedFunction = kernel._annotated_function  # noqa: SLF001 - no public name
+    return function
+
+
+def _constraint(value: Any, node: ParameterAnnotationNode, name: str) -> Constraint:
     if isinstance(value, tuple):
-        return TupleConstraint([_constraint(v, n) for v, n in zip(value, _item_nodes(node, len(value)), strict=True)])
+        items = _item_nodes(node, len(value), name)
+        return TupleConstraint(
+            [_constraint(v, n, f"{name}[{i}]") for i, (v, n) in enumerate(zip(value, items, strict=True))]
+        )
+    if not isinstance(node, LeafAnnotationNode):
+        raise TypeError(f"argument '{name}' is annotated as a tuple, got {type(value).__name__}")
     if isinstance(value, torch.Tensor):
-        return _array([value], node.array)
+        return _array_constraint([value], node.array)
     if isinstance(value, list):
-        element = _array(value, node.list and node.list.element)
+        if not value or not all(isinstance(item, torch.Tensor) for item in value):
+            raise TypeError(f"argument '{name}' is a list; expected a non-empty list of tensors")
+        element = _array_constraint(value, node.list.element if node.list else None)
         return ListConstraint(element, alias_groups=(), elements_may_alias=True)
+    return _number_constraint(value, node, name)
+
+
+def _number_constraint(value: Any, node: LeafAnnotationNode, name: str) -> Constraint:
     if not isinstance(value, (bool, int, float)):
-        msg = f"a kernel argument must be a tensor, bool, int or float, or a tuple or list of them: got {value!r}"
-        raise TypeError(msg)
-    return ConstantConstraint(value) if node.constant else ScalarConstraint(_scalar_dtype(value, node))
-
-
-def _scalar_dtype(value: float, node: Any) -> ct.DType:
+        raise TypeError(
+            f"argument '{name}' is a {type(value).__name__}; cuTile kernels take tensors, bools, ints, floats,"
+            " lists of tensors, and tuples of these"
+        )
+    if node.constant:
+        return ConstantConstraint(value)
     if isinstance(value, bool):
-        return ct.bool_
-    if isinstance(value, float):
-        return ct.float32
-    return ct.int32 if node.scalar is None else node.scalar.dtype
+        return ScalarConstraint(ct.bool_)
+    if isinstance(value, int):
+        return ScalarConstraint(node.scalar.dtype if node.scalar else ct.int32)
+    return ScalarConstraint(ct.float32)
 
 
-def _item_nodes(node: Any, length: int) -> list[Any]:
+def _item_nodes(node: ParameterAnnotationNode, length: int, name: str) -> Sequence[ParameterAnnotationNode]:
     if isinstance(node, LeafAnnotationNode):
         return [node] * length
     if isinstance(node, HomogeneousTupleNode):
         return [node.each] * length
-    return list(node.items)
+    if len(node.items) != length:
+        raise TypeError(f"argument '{name}' is annotated as a tuple of {len(node.items)} items, got {length}")
+    return node.items
 
 
-def _array(tensors: Sequence[Tensor], annotation: ct.ArrayAnnotation | None) -> ArrayConstraint:
-    """What the compiler may assume of every one of `tensors` (several: the elements of a list)."""
+def _array_constraint(tensors: Sequence[torch.Tensor], annotation: ct.ArrayAnnotation | None) -> ArrayConstraint:
+    """What holds for every one of `tensors`: the items of a list argument share one constraint."""
     annotation = annotation or ct.ArrayAnnotation()
     first = tensors[0]
-    rank, dtype = first.ndim, to_dtype(first.dtype)
-    static_shape = {d % rank for d in annotation.static_shape_dims}
-    static_stride = {d % rank for d in annotation.static_stride_dims}
-    shape: list[int | None] = [None] * rank
-    stride: list[int | None] = [None] * rank
-    for d in range(rank):
-        if d in static_shape or (not static_shape and _everywhere(tensors, d, lambda t, d: t.shape[d] == 1)):
-            shape[d] = first.shape[d]
-        if d in static_stride or (not static_stride and _everywhere(tensors, d, lambda t, d: t.stride(d) == 1)):
-            stride[d] = first.stride(d)
-    element_divisor = _VECTOR_BITS // dtype.bitwidth if _VECTOR_BITS % dtype.bitwidth == 0 else 1
+    if any(t.ndim != first.ndim or t.dtype != first.dtype for t in tensors):
+        raise TypeError("the tensors of a list argument must have one dtype and one rank")
+    dtype, ndim = to_dtype(first.dtype), first.ndim
+    bits = dtype.bitwidth
+    aligned_elements = _ALIGNMENT * 8 // bits if _ALIGNMENT * 8 % bits == 0 else 1
 
-    def aligned_stride(t: Tensor, d: int) -> bool:
-        return bool(t.stride(d) * dtype.bitwidth % _VECTOR_BITS == 0)
+    def everywhere(holds: Callable[[torch.Tensor, int], bool]) -> list[bool]:
+        return [ndim <= _SPECIALIZED_RANK and all(holds(t, i) for t in tensors) for i in range(ndim)]
 
-    def aligned_shape(t: Tensor, d: int) -> bool:
-        return t.shape[d] % _SHAPE_DIVISOR == 0
+    static_shape = {axis % ndim for axis in annotation.static_shape_dims}
+    static_stride = {axis % ndim for axis in annotation.static_stride_dims}
+    unit_stride = everywhere(lambda t, i: not static_stride and t.stride(i) == 1)
+    unit_shape = everywhere(lambda t, i: not static_shape and t.shape[i] == 1)
+    aligned_stride = everywhere(lambda t, i: (t.stride(i) * bits) % (_ALIGNMENT * 8) == 0)
+    divisible_shape = everywhere(lambda t, i: t.shape[i] % 16 == 0 and (t.shape[i] * bits) % 8 == 0)
 
+    strides = [first.stride(i) if i in static_stride else 1 if unit_stride[i] else None for i in range(ndim)]
+    shape = [first.shape[i] if i in static_shape else 1 if unit_shape[i] else None for i in range(ndim)]
     return ArrayConstraint(
         dtype,
-        rank,
+        ndim,
         index_dtype=annotation.index_dtype,
         stride_lower_bound_incl=0,
         alias_groups=(),
-        may_alias_internally=not all(_is_injective(t) for t in tensors),
-        stride_constant=stride,
+        may_alias_internally=not all(map(_elements_are_distinct, tensors)),
+        stride_constant=strides,
         shape_constant=shape,
         stride_divisible_by=[
-            element_divisor if stride[d] is None and _everywhere(tensors, d, aligned_stride) else 1 for d in range(rank)
+            aligned_elements if a and s is None else 1 for a, s in zip(aligned_stride, strides, strict=True)
         ],
-        shape_divisible_by=[
-            _SHAPE_DIVISOR if shape[d] is None and _everywhere(tensors, d, aligned_shape) else 1 for d in range(rank)
-        ],
+        shape_divisible_by=[16 if d and s is None else 1 for d, s in zip(divisible_shape, shape, strict=True)],
         base_addr_divisible_by=min(_base_alignment(t) for t in tensors),
     )
 
 
-def _everywhere(tensors: Sequence[Tensor], d: int, holds: Callable[[Tensor, int], bool]) -> bool:
-    return tensors[0].ndim <= _MAX_SPECIALISED_RANK and all(holds(t, d) for t in tensors)
+def _base_alignment(tensor: torch.Tensor) -> int:
+    """By the offset into the storage. An empty tensor's address is 0, wherever its storage lies."""
+    aligned = tensor.numel() == 0 or tensor.storage_offset() * tensor.element_size() % _ALIGNMENT == 0
+    return _ALIGNMENT if aligned else 1
 
 
-def _is_injective(tensor: Tensor) -> bool:
-    """Whether strides and shape show that no two indices share an address."""
+def _elements_are_distinct(tensor: torch.Tensor) -> bool:
+    """Whether sorting the dimensions by stride shows that no two indices share an address."""
     dims = sorted(zip(tensor.stride(), tensor.shape, strict=True))
-    positive = all(stride > 0 for stride, _ in dims)
-    return positive and all(outer >= inner * size for (inner, size), (outer, _) in pairwise(dims))
-
-
-def _base_alignment(tensor: Tensor) -> int:
-    """16 where the offset allows it: every allocator aligns a storage's start to 16 bytes or more."""
-    return 16 if tensor.storage_offset() * tensor.element_size() % 16 == 0 else 1
+    if not dims:
+        return True
+    if dims[0][0] <= 0:
+        return False
+    return all(outer[0] >= inner[0] * inner[1] for inner, outer in pairwise(dims))

@@ -11,9 +11,9 @@ import torch
 
 from tilegym import events, registry
 from tilegym.calls import bound, describe_call
+from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import ArgumentTypeError, ContractError, DtypeError
 from tilegym.explanation import explain
-from tilegym.contract import Sample, TensorSpec
 from tilegym.testing import assert_accurate, materialize, poison
 from tilegym.testing.gradients import measure_gradients
 

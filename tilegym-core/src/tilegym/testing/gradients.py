@@ -1,9 +1,9 @@
 """The gradients of an op, beside those of its contract's float64 reference.
 
 The bound is that of `accuracy`, with A the gradient on absolute values, as the contract gives it. Where a backward
-starts from the op's own rounded output, u(float32) becomes the unit roundoff of the output's dtype, and what underflowed
-there is multiplied by grad_output. A gradient can vanish where its terms do not (that of a norm over one element), so the
-norm's bound too has a term in A.
+starts from the op's own rounded output, u(float32) becomes the unit roundoff of the output's dtype, and what
+underflowed there is multiplied by grad_output. A gradient can vanish where its terms do not (that of a norm over one
+element), so the norm's bound too has a term in A.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def measure_gradients(
     inputs = {name: canonical[name].clone().requires_grad_() for name in gradients}
     result = contract.reference(*(canonical | inputs).values())
     expected = torch.autograd.grad(result, [*inputs.values()], grad_output.double())
-    scales = dict(zip(gradient.inputs, gradient.magnitude(grad_output.double().abs(), *canonical.values()), strict=True))
+    scales = dict(
+        zip(gradient.inputs, gradient.magnitude(grad_output.double().abs(), *canonical.values()), strict=True)
+    )
     rounded = "output" in gradient.saved
     unit = unit_roundoff(grad_output.dtype if rounded else torch.float32)
     largest = grad_output.abs().max().item() if rounded and grad_output.numel() else 0.0

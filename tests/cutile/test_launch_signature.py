@@ -8,8 +8,9 @@ import cuda.tile as ct
 import pytest
 import torch
 from cuda.tile.compilation import ArrayConstraint, ConstantConstraint, ListConstraint, ScalarConstraint, TupleConstraint
-from tilegym_cutile_cpu.signature import signature
 from torch._subclasses import FakeTensorMode
+
+from tilegym_cutile.signature import signature
 
 
 @ct.kernel
