@@ -64,6 +64,7 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
     tensors = tuple(_tensors((*args, *options.values())))
     return Call(
         canonical=canonical,
+        complete=True,
         tensors=tensors,
         options=options,
         needs_gradient=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors),

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 class Call:
     """What of a call matters to the choice of its backend."""
 
-    canonical: tuple[Any, ...] | None = None
-    """The arguments, checked and in canonical form; None: not known yet, so that no `supports` is asked."""
+    canonical: tuple[Any, ...] = ()
+    """The arguments, checked and in canonical form."""
+    complete: bool = False
+    """Whether they are known: no `supports` is asked without."""
     tensors: tuple[torch.Tensor, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword options that the contract does not know."""
@@ -155,7 +157,7 @@ def _why_no_gradient(op: Op, implementation: Implementation, call: Call) -> str 
     gradient = op.contract.gradient if op.contract is not None else None
     if gradient is None or implementation.backward is None:
         return "it has no backward, and an input requires a gradient"
-    named = dict(zip(op.canonical_parameters, call.canonical or (), strict=False))
+    named = dict(zip(op.canonical_parameters, call.canonical, strict=False))
     for name, value in named.items():
         if isinstance(value, torch.Tensor) and value.requires_grad and name not in gradient.inputs:
             return f"{name} requires a gradient, and the op has none for it"

@@ -217,5 +217,6 @@ def _schema_type(kind: Any) -> Any:
     parts = _parts(kind)
     if parts == {torch.Tensor, type(None)}:
         return typing.Optional[torch.Tensor]  # noqa: UP045 - what infer_schema reads
-    is_list = any(typing.get_origin(part) is not None for part in parts | {kind})
-    return Sequence[bool if bool in parts else int] if is_list and torch.Tensor not in parts else kind
+    if kind == Sequence[bool] or torch.Tensor in parts:
+        return kind
+    return Sequence[int] if any(typing.get_origin(part) is not None for part in parts | {kind}) else kind

@@ -89,7 +89,9 @@ def tilegym_device(request: pytest.FixtureRequest, tilegym_backend: str) -> torc
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep what became of each cell."""
     report = yield
-    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    parameters: dict[str, Any] = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
     cell = parameters.get("tilegym_cell")
     if cell is not None and (report.when == "call" or (report.when == "setup" and not report.passed)):
         kept = {
