@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from triton.testing import do_bench
@@ -154,8 +155,8 @@ def configurations(case: Case) -> Iterator[RowConfig]:
         for width, hints in itertools.product((1024, 2048, 4096, 8192), HINTS):
             yield RowConfig(chunked=True, rows=1, columns=width, hints=hints)
     elif columns > 32768:
-        yield RowConfig(chunked=False, rows=1, columns=columns, hints=Hints(num_ctas=2, num_worker_warps=8))
-        for width, hints in itertools.product((2048, 4096, 8192, 16384), HINTS):
+        clusters = [Hints(num_ctas=2, num_worker_warps=8), Hints(num_ctas=4, occupancy=2, num_worker_warps=8)]
+        for width, hints in itertools.product((4096, 8192, 16384, 32768), HINTS + clusters):
             yield RowConfig(chunked=True, rows=1, columns=width, hints=hints)
     else:
         for elements, hints in itertools.product((1024, 2048, 4096, 8192, 16384), HINTS):
@@ -167,12 +168,12 @@ def configurations(case: Case) -> Iterator[RowConfig]:
 def using(case: Case, config: RowConfig) -> Iterator[None]:
     """Have the op choose `config`, whatever its heuristic says."""
     module = importlib.import_module(f"tilegym_cutile.ops.{case.op}")
-    heuristic = module.heuristic
-    module.heuristic = lambda *_, **__: config
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "heuristic", lambda *_, **__: config)
+        if config.hints.num_ctas:
+            # CTAs share out a tile by its first dimension, where wide lanes would lose their vector loads.
+            patch.setattr(module, "_WIDTH", 1)
         yield
-    finally:
-        module.heuristic = heuristic
 
 
 def sweep(case: Case) -> list[dict[str, Any]]:

@@ -174,4 +174,5 @@ def test_gpu_launches_on_the_tensors_device_and_its_current_stream(two_gpus, ind
     executor.launch(hinted, (1,), ())
     assert two_gpus.launches == [(index, 1000 + index)]
     assert two_gpus.current == 0
-    assert executor.target == Target(arch="sm_90", capability=(9, 0), num_sms=132, shared_memory=232448)
+    target = executor.target
+    assert (target.arch, target.capability, target.num_sms, target.shared_memory) == ("sm_90", (9, 0), 132, 232448)

@@ -204,7 +204,7 @@ def test_backward_of_nothing(shape, device):
 class Allocations(TorchDispatchMode):
     """Lets through what makes a tensor or a view, and nothing that computes or copies."""
 
-    allowed = {"empty", "zeros_like", "as_strided", "view", "slice"}  # noqa: RUF012 - never changed
+    allowed = {"empty", "empty_like", "zeros_like", "as_strided", "view", "slice"}  # noqa: RUF012 - never changed
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         assert func.overloadpacket.__name__ in self.allowed, func

@@ -48,6 +48,8 @@ def as_split_rows(tensor: Tensor, columns: int) -> tuple[Tensor, int]:
     Each side has the fewest dimensions that the strides allow, and at least one.
     """
     shape, split = tensor.shape, tensor.dim() - columns
+    if split == columns == 1:
+        return tensor, 1
     if tensor.is_contiguous():
         return tensor.view(math.prod(shape[:split]), math.prod(shape[split:])), 1
     dims = list(zip(shape, tensor.stride(), strict=True))

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     Grid = tuple[int] | tuple[int, int] | tuple[int, int, int]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Target:
-    """What a heuristic may know of the device that will run a kernel."""
+    """What a heuristic may know of the device that will run a kernel. One object per device: a cheap key of caches."""
 
     arch: str
     """As the compiler names it: "sm_90"."""

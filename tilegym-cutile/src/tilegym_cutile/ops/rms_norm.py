@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Literal
 
 import cuda.tile as ct
@@ -67,17 +68,21 @@ def rms_norm_chunks(
     COLUMNS: ct.Constant[int],
     RAGGED: ct.Constant[bool],
 ) -> None:
-    """One block: one row, read twice in chunks of COLUMNS. Arrays as in `rms_norm_rows`."""
+    """One block: one row, in two passes over chunks of COLUMNS. Arrays as in `rms_norm_rows`.
+
+    The second pass goes backwards: what was read last is still in the cache.
+    """
     row = tiles.row_numbers(ct.bid(0), 1)
     lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    chunks = ct.cdiv(N, COLUMNS)
     squares = ct.zeros((1, COLUMNS), dtype=ct.float32)
-    for start in range(0, N, COLUMNS):
-        column = start + lane
+    for chunk in range(chunks):
+        column = chunk * COLUMNS + lane
         values = tiles.load(x, row, column, tiles.inside(column, N, RAGGED), inner=INNER)
         squares += values * values
     inverse = ct.rsqrt(ct.sum(squares, axis=1, keepdims=True) / N + eps)
-    for start in range(0, N, COLUMNS):
-        column = start + lane
+    for chunk in range(chunks):
+        column = (chunks - 1 - chunk) * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
         values = tiles.load(x, row, column, mask, inner=INNER)
         tiles.store(y, row, column, _affine(values * inverse, weight, bias, offset, column, mask), mask)
@@ -96,16 +101,21 @@ def _affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask:
     return values
 
 
+@functools.lru_cache(maxsize=1024)
 def heuristic(m: int, n: int, target: Target, *, mode: Mode | None = None) -> RowConfig:
-    """The configuration for m rows of n columns. No mode is persistent: a loop over rows costs too many registers."""
+    """The configuration for m rows of n columns, from what an H200 likes.
+
+    No mode is persistent: a loop over rows costs too many registers.
+    """
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or mode == "multi_wave_reload":
         return RowConfig(chunked=True, rows=1, columns=min(columns, 8192), hints=Hints(num_worker_warps=8))
+    occupancy, warps = {4096: (2, 8), 8192: (4, None), 16384: (None, 8)}.get(columns, (None, None))
     return RowConfig(
         chunked=False,
-        rows=rows_per_block(m, columns, 4096, target.num_sms),
+        rows=rows_per_block(m, columns, 1024, target.num_sms),
         columns=columns,
-        hints=Hints(num_worker_warps=8 if columns >= 16384 else None),
+        hints=Hints(occupancy=occupancy, num_worker_warps=warps),
     )
 
 
@@ -121,7 +131,7 @@ def rms_norm(
     offset: float = 0.0,
 ) -> Tensor:
     """See `tilegym/specs/rms_norm.py`."""
-    y = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    y = torch.empty_like(input, memory_format=torch.contiguous_format)
     _launch(input, len(normalized_shape), weight, bias, y, None, (eps, offset), mode)
     return y
 
@@ -138,7 +148,7 @@ def rms_norm_forward(
 ) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, 1 / root mean square of each row: float32, of the leading dimensions' shape."""
     columns = len(normalized_shape)
-    y = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    y = torch.empty_like(input, memory_format=torch.contiguous_format)
     rstd = torch.empty(input.shape[: input.dim() - columns], dtype=torch.float32, device=input.device)
     _launch(input, columns, weight, bias, y, rstd, (eps, offset), mode)
     return y, rstd
@@ -235,20 +245,24 @@ def rms_norm_backward_chunks(
     COLUMNS: ct.Constant[int],
     RAGGED: ct.Constant[bool],
 ) -> None:
-    """One block: one row of dx, in two passes over chunks of COLUMNS. Arrays as in `rms_norm_backward_rows`."""
+    """One block: one row of dx, in two passes over chunks of COLUMNS, forwards and backwards.
+
+    Arrays as in `rms_norm_backward_rows`.
+    """
     row = tiles.row_numbers(ct.bid(0), 1)
     lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
     inverse = tiles.load(rstd, row, 0, None)
+    chunks = ct.cdiv(N, COLUMNS)
     products = ct.zeros((1, COLUMNS), dtype=ct.float32)
-    for start in range(0, N, COLUMNS):
-        column = start + lane
+    for chunk in range(chunks):
+        column = chunk * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
         gradient = tiles.load(dy, row, column, mask, inner=INNER[0])
         normed = tiles.load(x, row, column, mask, inner=INNER[1]) * inverse
         products += _affine(gradient, weight, (), offset, column, mask) * normed
     mean = ct.sum(products, axis=1, keepdims=True) / N
-    for start in range(0, N, COLUMNS):
-        column = start + lane
+    for chunk in range(chunks):
+        column = (chunks - 1 - chunk) * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
         gradient = tiles.load(dy, row, column, mask, inner=INNER[0])
         normed = tiles.load(x, row, column, mask, inner=INNER[1]) * inverse
@@ -260,6 +274,7 @@ _STRIP = RowConfig(chunked=True, rows=4, columns=1024)
 """How the sums for weight and bias go about rows too long to be held whole."""
 
 
+@functools.lru_cache(maxsize=1024)
 def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
     """How dx goes about m rows of n columns: two tiles to hold, and up to three rows of weights and sums."""
     columns = next_power_of_2(n)
@@ -288,7 +303,7 @@ def rms_norm_backward(
 
     rstd is what `rms_norm_forward` returned. The sums over rows are float32, in a fixed order, and rounded once.
     """
-    dx = torch.empty(input.shape, dtype=input.dtype, device=input.device) if needs[0] else None
+    dx = torch.empty_like(input, memory_format=torch.contiguous_format) if needs[0] else None
     summed = (weight if needs[1] else None, bias if needs[2] else None)
     if input.numel() == 0:
         dweight, dbias = (None if like is None else torch.zeros_like(like) for like in summed)

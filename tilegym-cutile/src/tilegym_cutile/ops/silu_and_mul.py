@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import cuda.tile as ct
@@ -39,6 +40,7 @@ def silu_and_mul_tiles(
     tiles.store(y, row, column, gate * tiles.reciprocal(1.0 + tiles.exp_term(-gate)) * up, mask)
 
 
+@functools.lru_cache(maxsize=1024)
 def heuristic(m: int, n: int, target: Target) -> RowConfig:
     """The configuration for m rows of n columns: tiles of about 2048 elements, whatever the row's length."""
     columns = min(next_power_of_2(n), 2048)
@@ -48,10 +50,10 @@ def heuristic(m: int, n: int, target: Target) -> RowConfig:
 @register_impl("silu_and_mul", backend="cutile")
 def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     """See `tilegym/specs/silu_and_mul.py`."""
-    gate, up = _halves(input)
     if out is None:
-        out = torch.empty(gate.shape, dtype=input.dtype, device=input.device)
-    _launch(silu_and_mul_tiles, (gate, up, out))
+        shape = (*input.shape[:-1], input.shape[-1] // 2)
+        out = torch.empty(shape, dtype=input.dtype, device=input.device)
+    _launch(silu_and_mul_tiles, (*_halves(input), as_rows(out)))
     return out
 
 
@@ -86,25 +88,25 @@ def silu_and_mul_backward_tiles(
 @register_backward("silu_and_mul", backend="cutile")
 def silu_and_mul_backward(grad_output: Tensor, input: Tensor) -> Tensor:
     """The gradient of the input, from that of the output and the input: of the input's shape and dtype, contiguous."""
-    gradient = torch.empty(input.shape, dtype=input.dtype, device=input.device)
-    _launch(silu_and_mul_backward_tiles, (*_halves(input), grad_output, *_halves(gradient)))
+    gradient = torch.empty_like(input, memory_format=torch.contiguous_format)
+    _launch(silu_and_mul_backward_tiles, (*_halves(input), as_rows(grad_output), *_halves(gradient)))
     return gradient
 
 
 def _halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Views of the two halves of the last dimension."""
-    half = tensor.shape[-1] // 2
-    return tensor.narrow(-1, 0, half), tensor.narrow(-1, half, half)
+    """The two halves of the last dimension, seen as rows."""
+    rows = as_rows(tensor)
+    half = rows.shape[-1] // 2
+    return rows.narrow(-1, 0, half), rows.narrow(-1, half, half)
 
 
-def _launch(kernel: ct.kernel, tensors: tuple[Tensor, ...]) -> None:
-    """Run an elementwise kernel on tensors of one shape (..., H)."""
-    first = tensors[0]
-    if first.numel() == 0:
+def _launch(kernel: ct.kernel, arrays: tuple[Tensor, ...]) -> None:
+    """Run an elementwise kernel on arrays (*outer, H) of as many elements each."""
+    elements, n = arrays[0].numel(), arrays[0].shape[-1]
+    if elements == 0:
         return
-    n = first.shape[-1]
-    m = first.numel() // n
-    config = heuristic(m, n, target_of(first))
+    m = elements // n
+    config = heuristic(m, n, target_of(arrays[0]))
     across = -(-n // config.columns)
     shape = (m, n, across, config.rows, config.columns, *config.ragged(m, n))
-    launch(kernel, (-(-m // config.rows) * across,), (*map(as_rows, tensors), *shape), hints=config.hints)
+    launch(kernel, (-(-m // config.rows) * across,), (*arrays, *shape), hints=config.hints)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LOWEST = torch.finfo(torch.float32).min
-_LANES = 2048
+_WIDTH = 8
+"""Adjacent columns of a lane: 16 bytes of a 16-bit dtype."""
 
 
 @ct.kernel
@@ -43,45 +45,45 @@ def softmax_rows(
 
 @ct.kernel
 def softmax_chunks(
-    x: Rows, y: Rows, N: int, DEPTH: ct.Constant[int], LANES: ct.Constant[int], RAGGED: ct.Constant[bool]
+    x: Rows, y: Rows, N: int, LANES: ct.Constant[int], WIDTH: ct.Constant[int], RAGGED: ct.Constant[bool]
 ) -> None:
-    """One block: one row, read twice in chunks of DEPTH * LANES columns. x: (*outer, N), y: (M, N).
+    """One block: one row, read twice in chunks of LANES * WIDTH columns. x: (*outer, N), y: (M, N).
 
     Each lane keeps the maximum and the sum of its own columns, rescaled as the maximum grows, so that lanes meet only
     once per row. A lane starts from the lowest finite number: from minus infinity, a lane that has seen only padding
-    would compute -inf - -inf = NaN.
+    would compute -inf - -inf = NaN. The second pass goes backwards: what was read last is still in the cache.
     """
     row = tiles.row_numbers(ct.bid(0), 1)
-    lane = ct.arange(DEPTH, dtype=ct.int32)[:, None] * LANES + ct.arange(LANES, dtype=ct.int32)[None, :]
-    peak = ct.full((1, LANES), _LOWEST, dtype=ct.float32)
-    total = ct.zeros((1, LANES), dtype=ct.float32)
-    for start in range(0, N, DEPTH * LANES):
-        column = start + lane
+    lane = ct.arange(LANES, dtype=ct.int32)[:, None] * WIDTH + ct.arange(WIDTH, dtype=ct.int32)[None, :]
+    chunks = ct.cdiv(N, LANES * WIDTH)
+    peak = ct.full((LANES, 1), _LOWEST, dtype=ct.float32)
+    total = ct.zeros((LANES, 1), dtype=ct.float32)
+    for chunk in range(chunks):
+        column = chunk * (LANES * WIDTH) + lane
         logits = tiles.load(x, row, column, tiles.inside(column, N, RAGGED), padding=-math.inf)
-        higher = ct.maximum(peak, ct.max(logits, axis=0, keepdims=True))
+        higher = ct.maximum(peak, ct.max(logits, axis=1, keepdims=True))
         weights = tiles.exp_term(logits - higher)
-        total = total * tiles.exp_term(peak - higher) + ct.sum(weights, axis=0, keepdims=True)
+        total = total * tiles.exp_term(peak - higher) + ct.sum(weights, axis=1, keepdims=True)
         peak = higher
-    highest = ct.max(peak, axis=1, keepdims=True)
-    scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=1, keepdims=True))
-    for start in range(0, N, DEPTH * LANES):
-        column = start + lane
+    highest = ct.max(peak, axis=0, keepdims=True)
+    scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=0, keepdims=True))
+    for chunk in range(chunks):
+        column = (chunks - 1 - chunk) * (LANES * WIDTH) + lane
         mask = tiles.inside(column, N, RAGGED)
         logits = tiles.load(x, row, column, mask)
         tiles.store(y, row, column, tiles.exp(logits - highest, y.dtype) * scale, mask)
 
 
+@functools.lru_cache(maxsize=1024)
 def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) -> RowConfig:
-    """The configuration for m rows of n columns."""
+    """The configuration for m rows of n columns, from what an H200 likes."""
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
-        return RowConfig(chunked=True, rows=1, columns=min(columns, 8192), hints=Hints(num_worker_warps=8))
-    return RowConfig(
-        chunked=False,
-        rows=rows_per_block(m, columns, 4096, target.num_sms),
-        columns=columns,
-        hints=Hints(num_worker_warps=8 if columns >= 16384 else None),
-    )
+        width = min(columns, 16384 if n >= 65536 else 8192)
+        return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
+    elements, warps = (4096, None) if columns <= 512 else (2048, None) if columns <= 2048 else (8192, 8)
+    rows = rows_per_block(m, columns, elements, target.num_sms)
+    return RowConfig(chunked=False, rows=rows, columns=columns, hints=Hints(num_worker_warps=warps))
 
 
 @register_impl("softmax", backend="cutile")
@@ -93,7 +95,7 @@ def softmax(
     use_multi_wave: bool | None = None,  # noqa: ARG001 - a hint of the contract: blocks never walk over rows here
 ) -> Tensor:
     """See `tilegym/specs/softmax.py`."""
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if y.numel() == 0:
         return y
     x_rows, y_rows = as_rows(x), as_rows(y)
@@ -101,9 +103,9 @@ def softmax(
     config = heuristic(m, n, target_of(x), chunked=use_chunked)
     ragged = config.ragged(m, n)
     if config.chunked:
-        lanes = min(_LANES, config.columns)
-        depth = config.columns // lanes
-        launch(softmax_chunks, (m,), (x_rows, y_rows, n, depth, lanes, ragged[1]), hints=config.hints)
+        width = min(_WIDTH, config.columns)
+        args = (x_rows, y_rows, n, config.columns // width, width, ragged[1])
+        launch(softmax_chunks, (m,), args, hints=config.hints)
     else:
         grid = (-(-m // config.rows),)
         launch(softmax_rows, grid, (x_rows, y_rows, n, config.rows, config.columns, *ragged), hints=config.hints)
@@ -135,22 +137,24 @@ def softmax_backward_rows(
 def softmax_backward_chunks(
     dy: Rows, y: Rows, dx: Rows, N: int, COLUMNS: ct.Constant[int], RAGGED: ct.Constant[bool]
 ) -> None:
-    """One block: one row, read twice in chunks of COLUMNS. Arrays as in `softmax_backward_rows`."""
+    """One block: one row, read forwards, then backwards, in chunks of COLUMNS. Arrays as in `softmax_backward_rows`."""
     row = tiles.row_numbers(ct.bid(0), 1)
     lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    chunks = ct.cdiv(N, COLUMNS)
     products = ct.zeros((1, COLUMNS), dtype=ct.float32)
-    for start in range(0, N, COLUMNS):
-        column = start + lane
+    for chunk in range(chunks):
+        column = chunk * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
         products += tiles.load(dy, row, column, mask) * tiles.load(y, row, column, mask)
     mean = ct.sum(products, axis=1, keepdims=True)
-    for start in range(0, N, COLUMNS):
-        column = start + lane
+    for chunk in range(chunks):
+        column = (chunks - 1 - chunk) * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
         weights = tiles.load(y, row, column, mask)
         tiles.store(dx, row, column, weights * (tiles.load(dy, row, column, mask) - mean), mask)
 
 
+@functools.lru_cache(maxsize=1024)
 def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
     """The backward's configuration for m rows of n columns: two tiles to hold rather than one."""
     columns = next_power_of_2(n)
@@ -167,7 +171,7 @@ def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
 @register_backward("softmax", backend="cutile")
 def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
     """The gradient of the input, from that of the output and the output itself; of the output's dtype, contiguous."""
-    dx = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+    dx = torch.empty_like(output, memory_format=torch.contiguous_format)
     if dx.numel() == 0:
         return dx
     arrays = (as_rows(grad_output), as_rows(output), as_rows(dx))
