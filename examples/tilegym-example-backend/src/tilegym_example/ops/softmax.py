@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tilegym import register_impl
+from tilegym import register_backward, register_impl
 
 TILE = 256
 """Columns per tile."""
@@ -25,3 +25,18 @@ def softmax(x: Tensor) -> Tensor:
     for tile, out in zip(tiles, torch.split(y, TILE, dim=-1), strict=True):
         out.copy_((tile.float() - peak).exp() / total)
     return y
+
+
+@register_backward("softmax", backend="example")
+def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
+    """`output * (grad_output - sum(grad_output * output))`, in two passes over each row; both: (..., N)."""
+    grad_input = torch.empty(output.shape, dtype=output.dtype, device=output.device)
+    if grad_input.numel() == 0:
+        return grad_input
+    tiles = [*zip(torch.split(grad_output, TILE, dim=-1), torch.split(output, TILE, dim=-1), strict=True)]
+    inner = torch.zeros((*output.shape[:-1], 1), device=output.device)
+    for grad, y in tiles:
+        inner += (grad.float() * y.float()).sum(-1, keepdim=True)
+    for (grad, y), out in zip(tiles, torch.split(grad_input, TILE, dim=-1), strict=True):
+        out.copy_(y.float() * (grad.float() - inner))
+    return grad_input
