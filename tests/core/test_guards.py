@@ -295,7 +295,7 @@ DIFFERENT = {
     "type": torch.ones(2, 3).as_subclass(Subclass),
     "negative": torch.zeros(2, 3, dtype=torch.complex64).conj().imag,
     "layout": torch.ones(2, 3).to_sparse(),
-    "absent": guards.ABSENT,
+    "absent": guards.absent("x"),
     "no tensor": 3.0,
 }
 SAME = {"shape": torch.ones(5, 7), "strides": torch.ones(3, 2).T, "expanded": torch.ones(1, 3).expand(2, 3)}
@@ -309,9 +309,40 @@ def test_guard_tells_kinds_apart(name):
 
 
 def test_absent_argument_is_a_kind_of_its_own():
-    check = guards.make_guard([torch.ones(2), None])
-    assert check(torch.ones(2), guards.ABSENT)
-    assert not check(torch.ones(2), torch.empty(0))
+    check = guards.make_guard([torch.ones(2), guards.absent("weight"), guards.absent("bias")])
+    assert check(torch.ones(2), guards.absent("weight"), guards.absent("bias"))
+    assert not check(torch.ones(2), guards.absent("weight"), torch.empty(0))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [lambda x: (x,), lambda x: (x, x, x), lambda x: (x, None, x), lambda x: (x, 2, "text", 3.0), lambda x: (x, [x])],
+    ids=["one", "the same thrice", "the same twice", "scalars", "list"],
+)
+@pytest.mark.parametrize("annotation", [None, Tensor | None])
+def test_table_holds_one_entry_for_one_kind_of_call(annotation, arguments):
+    def many(a, b=None, c=None, d=None):
+        """Takes anything."""
+
+    if annotation is not None:
+        many.__annotations__ = dict.fromkeys("abc", annotation)
+    op = tilegym.dispatch("many")(many)
+    tilegym.register_impl("many", "mine")(lambda a, b, c, d: (a, b, c))
+    tilegym.set_backend("mine")
+    for _ in range(5):
+        x = torch.ones(3)
+        given = arguments(x)
+        assert all(got is value for got, value in zip(op(*given), given, strict=False))
+    plain = not any(isinstance(value, list) for value in given)
+    annotated_scalar = annotation is not None and any(isinstance(value, (int, str)) for value in given)
+    assert len(table_of(op).get(None, ())) == (1 if plain and not annotated_scalar else 0)
+
+
+def test_op_first_used_inside_a_mode_works_outside(lab):
+    with FakeTensorMode():
+        lab.double(torch.ones(3))
+    warm(lab.double, torch.ones(3))
+    assert type(guards.absent("x")) is guards._Absent
 
 
 @pytest.mark.parametrize("state", ["inference tensor", "inference mode", "autocast", "deterministic", "parameter"])

@@ -11,9 +11,9 @@ import torch
 
 from tilegym import events, registry
 from tilegym.choice import scoped
-from tilegym.eager import attached, guarded, make_run, stand_in
+from tilegym.eager import attached, guarded, make_run, shown
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
-from tilegym.guards import has_tangent_level, in_transform, is_plain, make_guard
+from tilegym.guards import absent, has_tangent_level, in_transform, is_plain, make_guard
 from tilegym.log import logger
 from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
 
@@ -129,8 +129,8 @@ def _remember(
     if not guards or len(args) != len(op.positional) or call.special:
         return
     given = dict(zip(op.positional, args, strict=True))
-    kinds = [stand_in(given[name]) for name in guards]
-    check = make_guard(kinds) if all(kind is not None for kind in kinds) else None
+    kinds = [kind for name in guards if (kind := shown(guards[name], given[name], absent(name))) is not None]
+    check = make_guard(kinds) if len(kinds) == len(guards) else None
     if check is None:
         return
     run = make_run(op, selection, backend, needs_gradient=call.needs_gradient)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym.errors import GradientError
-from tilegym.guards import ABSENT
+from tilegym.guards import absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +24,27 @@ _counter = itertools.count()
 _SCALARS: Final = (int, float, str, torch.dtype, torch.device, type(None))
 
 
-def stand_in(value: object) -> torch.Tensor | None:
+_SHOWN: Final = {
+    "tensor": "{0}",
+    "optional": "(_absent_{0} if {0} is None else {0})",
+    "any": "_stand_in({0}, _absent_{0})",
+}
+
+
+def shown(form: str, value: object, absent: torch.Tensor) -> torch.Tensor | None:
+    """What the generated function shows a guard of a value; None: nothing that a guard accepts."""
+    if form == "any":
+        return stand_in(value, absent)
+    if form == "optional" and value is None:
+        return absent
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def stand_in(value: object, absent: torch.Tensor) -> torch.Tensor | None:
     """What a guard sees of a value that may be anything: itself, "no tensor", or None, which no guard accepts."""
     if isinstance(value, torch.Tensor):
         return value
-    return ABSENT if isinstance(value, _SCALARS) else None
+    return absent if isinstance(value, _SCALARS) else None
 
 
 def _compile(name: str, source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
@@ -41,7 +57,7 @@ def _compile(name: str, source: str, namespace: dict[str, Any]) -> Callable[...,
 
 
 def guarded(op: Op) -> dict[str, str]:
-    """Parameters that may hold tensors → the expression that a guard sees."""
+    """Parameters that may hold tensors → how: "tensor", "optional" or "any"; what a guard sees is in `_SHOWN`."""
     try:
         hints = typing.get_type_hints(op.declared)
     except Exception:  # noqa: BLE001 - annotations that cannot be evaluated say nothing
@@ -51,11 +67,11 @@ def guarded(op: Op) -> dict[str, str]:
         kind = hints.get(name, Any)
         leaves = set(typing.get_args(kind)) or {kind}
         if leaves == {torch.Tensor}:
-            found[name] = name
+            found[name] = "tensor"
         elif leaves == {torch.Tensor, type(None)}:
-            found[name] = f"(_absent if {name} is None else {name})"
+            found[name] = "optional"
         elif not leaves <= {int, float, bool, str, type(None), torch.dtype, Ellipsis} and not _is_int_list(kind):
-            found[name] = f"_stand_in({name})"
+            found[name] = "any"
     return found
 
 
@@ -81,7 +97,6 @@ def public_function(op: Op) -> Callable[..., Any]:
     if any(p.name == "backend" and p.kind is not inspect.Parameter.KEYWORD_ONLY for p in op.parameters):
         signature = inspect.signature(op.declared)
     namespace: dict[str, Any] = {
-        "_absent": ABSENT,
         "_op": op,
         "_scoped": scoped,
         "_slow": slow_call,
@@ -98,6 +113,7 @@ def public_function(op: Op) -> Callable[..., Any]:
         f"        return _traced(({values}), {catch_all or '{}'}, backend)",
     ]
     guards = guarded(op)
+    namespace |= {f"_absent_{name}": absent(name) for name in guards}
     if guards:
         unless = f"not {catch_all} and " if catch_all else ""
         lines += [
@@ -107,7 +123,7 @@ def public_function(op: Op) -> Callable[..., Any]:
             "        except (KeyError, TypeError):",
             "            _entries = ()",
             "        for _check, _run in _entries:",
-            f"            if _check({', '.join(guards.values())}):",
+            f"            if _check({', '.join(_SHOWN[form].format(name) for name, form in guards.items())}):",
             f"                return _run({', '.join(op.positional)})",
         ]
     lines.append(f"    return _slow(_op, ({values}), {catch_all or '{}'}, backend)")

@@ -8,10 +8,12 @@ tensors, and an active dispatch mode. Without that class (it is not public) ever
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,18 +32,28 @@ class _Absent(torch.Tensor):
     """What stands for an argument that is no tensor; its type matches nothing that a user can pass."""
 
 
-ABSENT: Final = torch.empty(0).as_subclass(_Absent)
+@functools.cache
+def absent(parameter: str) -> Tensor:  # noqa: ARG001 - the cache makes one for each name
+    """The stand-in of one parameter. Each has its own: PyTorch's guard refuses an object that it sees twice."""
+    with _disable_current_modes():  # a mode that is active when the op is first used must not get hold of it
+        return torch.empty(0, device="cpu").as_subclass(_Absent)
 
 
-def make_guard(values: Sequence[Any]) -> Callable[..., bool] | None:
-    """A function that tells whether as many other values are of the same kinds; None if PyTorch offers none.
+def make_guard(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
+    """A function that tells whether as many other tensors are of the same kinds; None if PyTorch offers none.
 
     Call it in a plain state only (`is_plain`): the dispatch state of this moment becomes part of the kind.
     """
     if TensorGuards is None:
         return None
-    tensors = [value if isinstance(value, torch.Tensor) else ABSENT for value in values]
-    any_size: Any = [[None] * tensor.dim() for tensor in tensors]  # a list per tensor, whatever torch's stub says
+    if len({id(tensor) for tensor in tensors}) < len(tensors):  # one tensor in two places, as in fmha(x, x, x)
+        singles = [_guard([tensor]) for tensor in tensors]
+        return lambda *values: all(single(value) for single, value in zip(singles, values, strict=True))
+    return _guard(tensors)
+
+
+def _guard(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    any_size: list[list[None]] = [[None] * tensor.dim() for tensor in tensors]
     guards = TensorGuards(*tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
     same_kinds: Callable[..., bool] = guards.check
     if not any(tensor.requires_grad for tensor in tensors):
