@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         register_backward,
         register_impl,
     )
+    from tilegym.torch_ops import register_torch_ops
 
 __all__ = [
     "__version__",
@@ -48,6 +49,7 @@ __all__ = [
     "print_registry_info",
     "register_backward",
     "register_impl",
+    "register_torch_ops",
     "resolve",
     "set_backend",
     "testing",
@@ -69,6 +71,7 @@ _HOMES = {
         "register_backward",
         "register_impl",
     ),
+    "torch_ops": ("register_torch_ops",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = frozenset({"backend", "config", "errors", "ops", "testing"})

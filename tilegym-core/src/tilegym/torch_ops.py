@@ -220,3 +220,11 @@ def _schema_type(kind: Any) -> Any:
     if kind == Sequence[bool] or torch.Tensor in parts:
         return kind
     return Sequence[int] if any(typing.get_origin(part) is not None for part in parts | {kind}) else kind
+
+
+def register_torch_ops() -> None:
+    """Define the torch ops of every op that has a contract; `torch.export.load` in a fresh process needs them."""
+    for name in registry.op_names():
+        op = registry.get_op(name)
+        if op.contract is not None:
+            torch_op(op, op.contract)
