@@ -97,11 +97,11 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
 
 
 def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
-    implementation = selection.implementation
+    implementation, canonical = selection.implementation, call.canonical or ()
     if (call.special or call.needs_gradient) and op.contract is not None and not is_composite(implementation):
         from tilegym.torch_ops import call_op
 
-        return call_op(op, op.contract, implementation.backend, call.canonical)
+        return call_op(op, op.contract, implementation.backend, canonical)
     key = (op.name, implementation.backend)
     if key in _running.get():
         raise RegistrationError(
@@ -114,7 +114,7 @@ def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any
     }
     token = _running.set(_running.get() | {key})
     try:
-        positional, named = op.arguments(implementation, call.canonical)
+        positional, named = op.arguments(implementation, canonical)
         result = implementation.function(*positional, **(named | hints | taken))
     finally:
         _running.reset(token)

@@ -53,7 +53,7 @@ def make_guard(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
 
 
 def _guard(tensors: Sequence[Tensor]) -> Callable[..., bool]:
-    any_size: list[list[None]] = [[None] * tensor.dim() for tensor in tensors]
+    any_size: Any = [[None] * tensor.dim() for tensor in tensors]  # a list per tensor, whatever torch's stub says
     guards = TensorGuards(*tensors, dynamic_dims_sizes=any_size, dynamic_dims_strides=any_size)
     same_kinds: Callable[..., bool] = guards.check
     if not any(tensor.requires_grad for tensor in tensors):

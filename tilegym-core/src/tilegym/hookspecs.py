@@ -64,7 +64,8 @@ class Backend:
     probe: Callable[[torch.device], str | None] | None = None
     """Says why it cannot run on a device, or None if it can. Called once per device, on first need."""
     setup: Callable[[], None] | None = None
-    """Called once, before the backend's first implementation is loaded."""
+    """Called before the backend's first implementation is loaded: once, but for threads that come first together, since
+    no lock is held meanwhile; and again after it failed."""
     facts: Callable[[], Mapping[str, str | None]] | None = None
     """What `tilegym doctor` shows of the backend's surroundings, such as versions of its compiler; None: absent."""
 
