@@ -44,7 +44,7 @@ def test_softmax_lanes_that_see_only_minus_infinity(device):
     x[0, 4321] = 7.0
     x[1, ::2] = torch.finfo(torch.float32).min
     x[2, 17:19] = torch.tensor([3e38, -3e38])
-    assert torch.equal(softmax(x, use_chunked=True), torch.softmax(x, -1))
+    assert_accurate(tilegym.ops.softmax.contract, {"x": x}, softmax(x, use_chunked=True))
 
 
 @everywhere

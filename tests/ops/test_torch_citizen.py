@@ -206,8 +206,11 @@ def test_backward_stays_on_the_forward_s_backend(case, monkeypatch):
         return found.backward(*args, **kwargs)
 
     backward.__wrapped__ = found.backward  # its signature
-    forward = functools.wraps(found.function)(lambda *args, **kwargs: found.function(*args, **kwargs))
-    forward.__module__ = __name__  # registered as a script's
+    @functools.wraps(found.function)
+    def forward(*args, **kwargs):
+        return found.function(*args, **kwargs)
+
+    forward.__module__ = __name__  # a script's registration, as this file is no file of a plugin
     tilegym.register_impl(case.name, case.backend)(forward)
     tilegym.register_backward(case.name, case.backend, forward=found.forward)(backward)
     leaves = case.leaves()
