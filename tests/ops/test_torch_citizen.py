@@ -206,6 +206,7 @@ def test_backward_stays_on_the_forward_s_backend(case, monkeypatch):
         return found.backward(*args, **kwargs)
 
     backward.__wrapped__ = found.backward  # its signature
+
     @functools.wraps(found.function)
     def forward(*args, **kwargs):
         return found.function(*args, **kwargs)
