@@ -34,14 +34,18 @@ def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
             for value in (*values, *options.values())
             if isinstance(value, torch.Tensor)
         )
-        run = _runs[_choose(op, backend, tuple(options), kinds, mirror.choice, choice.default, registry.epoch)]
+        name = _choose(op, backend, tuple(options), kinds, mirror.choice, choice.default, registry.epoch)
+        run = getattr(_runs, name)
         return run(dict(zip(positional, values, strict=True)) | options)
 
     return traced
 
 
-_runs: dict[str, Callable[[dict[str, Any]], Any]] = {}
-"""What to trace, by a name that a constant can hold; each takes the arguments by name."""
+class _Runs:
+    """What to trace, as attributes: a constant can hold a name, and a name is looked up anew where a dict is not."""
+
+
+_runs: Final = _Runs()
 
 
 def _choose(
@@ -61,7 +65,7 @@ def _choose(
     )
     implementation = select(op, backend, call).implementation
     name = f"{op_name} on {implementation.backend}"
-    _runs[name] = _inlined(op, implementation) if is_composite(implementation) else _opaque(op, implementation)
+    setattr(_runs, name, (_inlined if is_composite(implementation) else _opaque)(op, implementation))
     return name
 
 
