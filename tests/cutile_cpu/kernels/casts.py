@@ -42,8 +42,27 @@ def float_to_uint64_saturates() -> Case:
 
 
 @case
-def float_to_uint8_saturates() -> Case:
-    return _convert(torch.tensor([255.9, 256.0, -1.0, 7.2]), torch.tensor([255, 255, 0, 7], dtype=torch.uint8))
+def float_to_uint8_keeps_the_low_byte_of_uint16() -> Case:
+    x = torch.tensor([255.9, 256.0, -1.0, 7.2, 300.0, 32768.0, 70000.0, torch.nan])
+    return _convert(x, torch.tensor([255, 0, 0, 7, 44, 0, 255, 0], dtype=torch.uint8))
+
+
+@case
+def float_to_int8_keeps_the_low_byte_of_int16() -> Case:
+    x = torch.tensor([300.0, -300.0, 130.0, -130.0, 255.9, 32768.0, -32769.0, torch.nan])
+    return _convert(x, torch.tensor([44, -44, -126, 126, -1, -1, 0, 0], dtype=torch.int8))
+
+
+@case
+def float_to_int16_saturates() -> Case:
+    x = torch.tensor([300.0, -300.0, 32768.0, -32769.0, 1e10, -1e10, torch.nan, torch.inf])
+    return _convert(x, torch.tensor([300, -300, 32767, -32768, 32767, -32768, 0, 32767], dtype=torch.int16))
+
+
+@case
+def nan_to_int64_is_the_least() -> Case:
+    x = torch.tensor([torch.nan, 1.5, -torch.inf, torch.inf])
+    return _convert(x, torch.tensor([-(2**63), 1, -(2**63), 2**63 - 1]))
 
 
 @case

@@ -70,7 +70,7 @@ class Op:
         if contract is None:
             found: Iterable[inspect.Parameter] = (p for p in self.parameters if p.name in self.positional)
         else:
-            found = inspect.signature(contract.canonical).parameters.values()
+            found = registry.parameters_of(contract.canonical).values()
         return {p.name: p.default for p in found}
 
     @property

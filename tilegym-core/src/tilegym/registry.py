@@ -6,6 +6,7 @@ Files are found without importing them and imported on first use. What a script 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -24,11 +25,17 @@ from tilegym.plugins import catalogue
 from tilegym.text import describe, listed, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tilegym.op import Op
 
 REFERENCE_BACKEND: Final = "torch"
+
+
+@functools.lru_cache(maxsize=4096)
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function; asked for on every call that takes the slow path or autograd's."""
+    return inspect.signature(function).parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +60,9 @@ class Implementation:
     """"file", or "script" if it was registered at run time."""
 
     @property
-    def parameters(self) -> dict[str, inspect.Parameter]:
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The parameters of its function."""
-        return dict(inspect.signature(self.function).parameters)
+        return parameters_of(self.function)
 
 
 lock = threading.Lock()

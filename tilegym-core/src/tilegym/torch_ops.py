@@ -156,7 +156,7 @@ class _Backward:
             raise GradientError(f"{self.op.name}: backend {backend!r} had a backward in the forward, and has none now")
         tensors, more = given[: 1 + len(self.saved)], given[1 + len(self.saved) :]
         named = dict(zip([*self.constants, "needs"], more, strict=True))
-        taken = inspect.signature(backward).parameters
+        taken = registry.parameters_of(backward)
         result = backward(*tensors, **{name: value for name, value in named.items() if name in taken})
         results = result if isinstance(result, tuple) else (result,)
         return [one for one, needed in zip(results, named["needs"], strict=True) if needed]

@@ -170,17 +170,21 @@ def _to_float64(value: Tensor, target: DType) -> Tensor:
 
 
 def _float_to_int(value: Tensor, target: DType) -> Tensor:
-    """Toward zero; what does not fit goes to the nearest end of the range, and NaN to zero, as NVIDIA GPUs do."""
-    bits = target.bitwidth
+    """Toward zero; what does not fit goes to the nearest end of the range, and NaN to zero, as NVIDIA GPUs do.
+
+    Two exceptions, seen on an H200: eight bits are the low ones of what sixteen hold, and NaN as 64 bits is 2^63.
+    """
+    bits = max(target.bitwidth, 16)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if is_signed(target) else (0, 2**bits - 1)
     wide = value.to(torch.float64).nan_to_num(nan=0.0, posinf=2.0**70, neginf=-(2.0**70)).trunc()
     if target == ct.uint64:
         upper = (wide - 2.0**63).clamp(0, 2.0**63 - 1024).to(torch.int64) ^ _SIGN_BIT
         whole = torch.where(wide >= 2.0**63, upper, wide.clamp(0, 2.0**63 - 1024).to(torch.int64))
-        return torch.where(wide >= 2.0**64, -1, whole)
+        return torch.where(value.isnan(), _SIGN_BIT, torch.where(wide >= 2.0**64, -1, whole))
     if bits == 64:
-        return torch.where(wide >= 2.0**63, high, wide.clamp(low, 2.0**63 - 1024).to(torch.int64))
-    return wide.clamp(low, high).to(_COMPUTE[target])
+        whole = torch.where(wide >= 2.0**63, high, wide.clamp(low, 2.0**63 - 1024).to(torch.int64))
+        return torch.where(value.isnan(), low, whole)
+    return wide.clamp(low, high).to(torch.int64).to(_COMPUTE[target])
 
 
 def undetermined(dtype: DType) -> float | int | bool:

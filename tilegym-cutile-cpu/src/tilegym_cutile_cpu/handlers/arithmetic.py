@@ -115,6 +115,13 @@ def raw_where(condition: Tensor, x: Any, y: Any) -> Tensor | Pointer:
     raise NotImplementedError("a tile of pointers into more than one array cannot be held on the CPU")
 
 
+def _absolute_of_bits(x: Tensor, bits: int) -> Tensor:
+    """What GPUs make of the absolute value of an unsigned integer: they take its bits for a signed one."""
+    wide = x.to(torch.int64)
+    signed = wide if bits == 64 else wide - ((wide >> (bits - 1)) << bits)
+    return signed.abs().to(x.dtype)
+
+
 @pure(Unary)
 def unary(op: Unary) -> Compute:
     dtype, function = op.operand.get_type().tensor_dtype(), _UNARY[op.fn]
@@ -123,7 +130,7 @@ def unary(op: Unary) -> Compute:
     if is_float(dtype):
         return _flushed(_in_float32(function, dtype), op.flush_to_zero)
     if op.fn == "abs" and not is_signed(dtype):
-        return lambda x: x
+        return lambda x: _absolute_of_bits(x, dtype.bitwidth)
     return lambda x: wrap(function(x), dtype)
 
 
