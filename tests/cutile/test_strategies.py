@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilegym
+from tests.cutile.test_host_code import OnlyAllocations
 from tilegym.testing import assert_accurate, materialize
 from tilegym_cutile.ops.rms_norm import rms_norm, rms_norm_backward, rms_norm_forward
 from tilegym_cutile.ops.silu_and_mul import silu_and_mul, silu_and_mul_backward
@@ -201,16 +201,6 @@ def test_backward_of_nothing(shape, device):
 # -- host code
 
 
-class Allocations(TorchDispatchMode):
-    """Lets through what makes a tensor or a view, and nothing that computes or copies."""
-
-    allowed = {"empty", "empty_like", "zeros_like", "as_strided", "view", "slice"}  # noqa: RUF012 - never changed
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert func.overloadpacket.__name__ in self.allowed, func
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("columns", [33, 20000])
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "expanded"])
 def test_host_code_neither_computes_nor_copies(layout, columns):
@@ -219,7 +209,7 @@ def test_host_code_neither_computes_nor_copies(layout, columns):
     half = laid_out((6, 2, columns // 2), torch.float32, layout, "meta")
     x_even = x[..., : columns // 2 * 2]
     weight = torch.empty(2 * columns, device="meta")[::2]
-    with recording() as launches, Allocations():
+    with recording() as launches, OnlyAllocations():
         y = softmax(x)
         softmax_backward(dy, y)
         silu_and_mul(x_even, half)

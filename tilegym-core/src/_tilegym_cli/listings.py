@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from _tilegym_cli.tables import console, lines, show, table
 from tilegym import registry
 from tilegym.availability import install_hint, why_unusable
+from tilegym.conformance.attestation import Attestation, attested
+from tilegym.errors import RegistrationError
 from tilegym.plugins import catalogue
 from tilegym.text import describe
 
@@ -85,7 +87,22 @@ def ops_report() -> dict[str, Any]:
     """Every op with the backends that implement it."""
     names = [backend.name for backend in backends_in_order()]
     rows = [_op_row(op, names) for op in registry.op_names()]
-    return {"backends": names, "no_backend": None if names else no_backend(), "ops": rows}
+    attested, errors = _attestations(names)
+    for row in rows:
+        row["attested"] = {name: str(ops[row["name"]]) for name, ops in attested.items() if row["name"] in ops}
+    return {"backends": names, "no_backend": None if names else no_backend(), "ops": rows, "bad_reports": errors}
+
+
+def _attestations(backends: list[str]) -> tuple[dict[str, dict[str, Attestation]], dict[str, str]]:
+    """By backend, what its distribution attests, and what is wrong with its report."""
+    found: dict[str, dict[str, Attestation]] = {}
+    errors = {}
+    for backend in backends:
+        try:
+            found[backend] = attested(backend)
+        except RegistrationError as error:
+            errors[backend] = str(error)
+    return found, errors
 
 
 def _op_row(name: str, backends: list[str]) -> dict[str, Any]:
@@ -111,9 +128,18 @@ def show_ops(report: Mapping[str, Any]) -> None:
     """A matrix of ops and backends, and below it what each op is."""
     target = console()
     backends, rows = report["backends"], report["ops"]
-    cells = [(row["name"], *(name in row["implemented_by"] for name in backends), row["dtypes"]) for row in rows]
-    table(target, "Ops, and who implements them", ("op", *backends, "dtypes"), cells)
+    cells = [
+        (row["name"], *(row["attested"].get(name, name in row["implemented_by"]) for name in backends), row["dtypes"])
+        for row in rows
+    ]
+    table(
+        target,
+        "Ops, who implements them, and how many of the contract's cases are attested",
+        ("op", *backends, "dtypes"),
+        cells,
+    )
     lines(target, "What they are", {row["name"]: row["summary"] for row in rows if row["summary"]})
+    lines(target, "Reports that cannot be read", report["bad_reports"])
     lines(target, "Contracts that do not load", {row["name"]: row["error"] for row in rows if row["error"]})
     if not backends:
         show(target, report["no_backend"])

@@ -45,7 +45,7 @@ def op(
 
 @app.command()
 def backend(
-    name: Annotated[str, typer.Argument(help="The backend's name: `backend=\"NAME\"`.")],
+    name: Annotated[str, typer.Argument(help='The backend\'s name: `backend="NAME"`.')],
     *,
     path: Annotated[Path, typer.Option(help="Where its folder, tilegym-NAME, is made.")] = Path(),
 ) -> None:

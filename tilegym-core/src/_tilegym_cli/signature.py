@@ -108,7 +108,9 @@ def parse_signature(text: str, kind: str) -> Signature:
             )
     expected = _COUNTS[kind]
     if not tensors or (expected is not None and expected != (len(tensors), len(floats))):
-        raise typer.BadParameter(f"an op of kind {kind} begins with parameters such as {DEFAULTS[kind]!r}, got {text!r}")
+        raise typer.BadParameter(
+            f"an op of kind {kind} begins with parameters such as {DEFAULTS[kind]!r}, got {text!r}"
+        )
     return Signature(tensors=tuple(tensors), floats=floats)
 
 

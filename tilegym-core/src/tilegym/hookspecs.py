@@ -112,6 +112,8 @@ class Conformance:
     """Cells that fail, by name → the reason. One that passes after all is a failure: it has to be struck out."""
     suite: int = 1
     """The newest version of the suite that it answers for."""
+    report: str | None = None
+    """ "package:file.json": what `pytest --tilegym-report` wrote, shipped with the distribution; `tilegym ops` shows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

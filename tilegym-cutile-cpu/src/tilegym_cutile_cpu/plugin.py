@@ -45,4 +45,4 @@ def tilegym_impl_packs() -> Sequence[ImplPack]:
 @hookimpl
 def tilegym_conformance() -> Sequence[Conformance]:
     """It takes whatever a contract has."""
-    return [Conformance(backend="cutile-cpu", complete=True)]
+    return [Conformance(backend="cutile-cpu", complete=True, report="tilegym_cutile_cpu:conformance.json")]

@@ -49,4 +49,4 @@ def tilegym_commands() -> list[Command]:
 @hookimpl
 def tilegym_conformance() -> Sequence[Conformance]:
     """It takes whatever a contract has."""
-    return [Conformance(backend="cutile", complete=True)]
+    return [Conformance(backend="cutile", complete=True, report="tilegym_cutile:conformance.json")]

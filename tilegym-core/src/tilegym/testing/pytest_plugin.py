@@ -6,10 +6,8 @@ Loaded into every pytest run, so it imports nothing until the suite is collected
 from __future__ import annotations
 
 import json
-import sys
-import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
     from tilegym.hookspecs import Conformance
 
-_CELLS = pytest.StashKey[list[dict[str, Any]]]()
+_PROPERTY: Final = "tilegym_cell"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,8 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin the report."""
-    config.stash[_CELLS] = []
+    """Begin the report, if one is asked for."""
+    target = config.getoption("--tilegym-report")
+    if target and not hasattr(config, "workerinput"):  # xdist's workers only run tests
+        config.pluginmanager.register(_Report(Path(target)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -99,76 +99,59 @@ def arch() -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """A test of a `PyTestCase` leaves nothing changed, and is skipped if it asks for CUDA where there is none."""
-    module = sys.modules.get("tilegym.testing.testcase")  # not imported: no test class derives from it
-    if module is None or pyfuncitem.cls is None or not issubclass(pyfuncitem.cls, module.PyTestCase):
-        return (yield)
-    from tilegym.testing.isolation import isolated
-
-    with isolated():
-        try:
-            return (yield)
-        except (AssertionError, RuntimeError) as error:
-            if not _came_from_cuda_initialisation(error):
-                raise
-            reason = f"no CUDA device: {str(error).splitlines()[0]}"
-    if pyfuncitem.config.getoption("--require-gpu", default=False):
-        pytest.fail(f"--require-gpu: {reason}", pytrace=False)
-    pytest.skip(reason)
-
-
-def _came_from_cuda_initialisation(error: BaseException) -> bool:
-    """Whether torch raised it when a tensor was to be put on a CUDA device that is not there."""
-    import torch
-
-    if torch.cuda.is_available():
-        return False
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return bool(frames) and frames[-1][0].f_code is torch.cuda._lazy_init.__code__  # noqa: SLF001 - no public sign
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep what became of each cell."""
+    """Say in a test's report which cell it was: reports reach the session also from xdist's workers."""
     report = yield
     parameters: dict[str, Any] = (
         item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     )
     cell = parameters.get("tilegym_cell")
     if cell is not None and (report.when == "call" or (report.when == "setup" and not report.passed)):
-        kept = {
-            "backend": parameters["tilegym_backend"],
-            "op": cell.op,
-            "dtype": str(cell.dtype).removeprefix("torch."),
-            "sample": cell.sample.name,
-            "gradient": cell.gradient,
-            "status": "deviates" if hasattr(report, "wasxfail") else report.outcome.replace("skipped", "refused"),
-            "reason": _reason(report),
-        }
-        item.config.stash[_CELLS].append(kept)
+        report.user_properties.append((_PROPERTY, (parameters["tilegym_backend"], cell.op, cell.name)))
     return report
 
 
-def _reason(report: pytest.TestReport) -> str | None:
+class _Report:
+    """What became of the cells, gathered from the tests' reports."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.backends: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a cell; those that did not pass are kept by name, with the reason."""
+        found = dict(report.user_properties).get(_PROPERTY)
+        if found is None or report.when == "teardown":
+            return
+        backend, op, name = cast("tuple[str, str, str]", found)
+        counts = self.backends.setdefault(backend, {}).setdefault(op, {"passed": 0})
+        status = "deviates" if hasattr(report, "wasxfail") else report.outcome.replace("skipped", "refused")
+        if status == "passed":
+            counts["passed"] += 1
+        else:
+            counts.setdefault(status, {})[name] = _reason(report)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file."""
+        import torch
+
+        from tilegym import __version__
+        from tilegym.conformance import VERSION
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        report = {
+            "suite": VERSION,
+            "tilegym-core": __version__,
+            "torch": torch.__version__,
+            "device": device,
+            "backends": self.backends,
+        }
+        self.target.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _reason(report: pytest.TestReport) -> str:
     if hasattr(report, "wasxfail"):
         return str(report.wasxfail)
-    if report.passed:
-        return None
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2]
     return str(report.longrepr).strip().rpartition("\n")[2]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report, if asked to."""
-    target = session.config.getoption("--tilegym-report")
-    if not target:
-        return
-    from tilegym import __version__
-    from tilegym.conformance import VERSION
-
-    cells = session.config.stash[_CELLS]
-    backends = sorted({cell["backend"] for cell in cells})
-    report = {"suite": VERSION, "tilegym-core": __version__, "backends": backends, "cells": cells}
-    Path(target).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,37 @@
+"""Backend `cutile-cpu` runs the kernels of `tilegym-cutile`, and nothing in their place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilegym
+from tilegym import registry
+from tilegym.conformance.cells import ops_of
+from tilegym.testing import materialize
+from tilegym_cutile_cpu import record_launches
+
+
+@pytest.mark.parametrize("name", ops_of("cutile-cpu"))
+def test_every_sample_launches_a_kernel_of_the_op(name):
+    op = registry.get_op(name)
+    for sample in op.contract.samples():
+        with record_launches() as launches:
+            result = op.function(**materialize(sample, dtype=torch.float32), backend="cutile-cpu")
+        names = {launch.kernel_name for launch in launches}
+        assert bool(names) == (result.numel() > 0), sample.name
+        assert all(kernel.startswith(name) for kernel in names), names
+
+
+def test_backward_launches_kernels_too():
+    x = torch.randn(3, 8, requires_grad=True)
+    output = tilegym.ops.softmax(x, backend="cutile-cpu")
+    with record_launches() as launches:
+        output.sum().backward()
+    assert {launch.kernel_name for launch in launches} == {"softmax_backward_rows"}
+
+
+def test_auto_never_takes_it():
+    explanation = tilegym.explain("softmax", torch.randn(2, 3))
+    assert "cutile-cpu" in {candidate.backend for candidate in explanation.candidates}
+    assert explanation.chosen != "cutile-cpu"
