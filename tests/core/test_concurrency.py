@@ -58,6 +58,36 @@ def test_scopes_of_many_threads_do_not_mix(two):
         assert list(pool.map(work, "abababab")) == [{"a"}, {"b"}] * 4
 
 
+@pytest.fixture
+def compiled():
+    """A compiled call of softmax, on scripts' backends `one` and `two`, which give that number."""
+    tilegym.register_impl("softmax", "one", composite=True)(lambda x: torch.full_like(x, 1))
+    tilegym.register_impl("softmax", "two", composite=True)(lambda x: torch.full_like(x, 2))
+    function = torch.compile(lambda x: softmax(x), backend="eager", fullgraph=True)
+    yield lambda: int(function(X)[0, 0])
+    torch.compiler.reset()
+
+
+def test_compiled_code_sees_the_scope_of_its_task(compiled):
+    async def work(name):
+        with tilegym.use_backend(name):
+            return [(compiled(), await asyncio.sleep(0))[0] for _ in range(3)]
+
+    async def both():
+        return await asyncio.gather(work("one"), work("two"))
+
+    assert asyncio.run(both()) == [[1, 1, 1], [2, 2, 2]]
+
+
+def test_compiled_code_sees_the_scope_of_its_context(compiled):
+    async def in_scope():
+        with tilegym.use_backend("two"):
+            return await asyncio.to_thread(compiled)  # which takes the context along
+
+    with tilegym.use_backend("one"):
+        assert (compiled(), asyncio.run(in_scope())) == (1, 2)
+
+
 def test_scopes_of_asyncio_tasks_do_not_mix(two):
     async def work(name, turns):
         for _ in range(turns):

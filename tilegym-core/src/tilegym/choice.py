@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -51,18 +50,20 @@ scoped = _scope.get
 """The innermost scope's choice, or None: called on every op call."""
 
 
-class _Mirror(threading.local):
-    """The scope's choice once more, as text: compiled code cannot read a ContextVar, and is guarded on this."""
-
-    choice = ""
-
-
-mirror: Final = _Mirror()
+def _scope_text() -> str:
+    choice = _scope.get()
+    return "" if choice is None else f"{choice.backend} {choice.per_op}"
 
 
-def _enter(choice: Choice | None) -> None:
-    _scope.set(choice)
-    mirror.choice = "" if choice is None else f"{choice.backend} {choice.per_op}"
+def __getattr__(name: str) -> str:
+    """`scope_text`: the scope's choice as text. Compiled code is guarded on it.
+
+    The compiler cannot trace a ContextVar. An attribute that the module computes is a constant to it, and its guard
+    asks for the attribute anew before every call: so the text is that of the caller's own thread, task or context.
+    """
+    if name == "scope_text":
+        return _scope_text()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _intern(backend: str | None, per_op: dict[str, str]) -> Choice:
@@ -137,13 +138,13 @@ class Scope:
         _left_behind.set((*_left_behind.get(), outer))
         per_op = self._per_op if self._backend or outer is None else dict(outer.per_op) | self._per_op
         backend = self._backend or (outer.backend if outer is not None else None)
-        _enter(_intern(backend, per_op))
+        _scope.set(_intern(backend, per_op))
 
     def __exit__(self, *exception: object) -> None:
         """Prefer what was preferred outside."""
         *others, outer = _left_behind.get()
         _left_behind.set(tuple(others))
-        _enter(outer)
+        _scope.set(outer)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """The function, run inside the scope."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import choice, registry
-from tilegym.choice import mirror
 from tilegym.selection import Call, is_composite, select
 from tilegym.torch_ops import torch_op
 
@@ -34,7 +33,7 @@ def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
             for value in (*values, *options.values())
             if isinstance(value, torch.Tensor)
         )
-        name = _choose(op, backend, tuple(options), kinds, mirror.choice, choice.default, registry.epoch)
+        name = _choose(op, backend, tuple(options), kinds, choice.scope_text, choice.default, registry.epoch)
         run = getattr(_runs, name)
         return run(dict(zip(positional, values, strict=True)) | options)
 
