@@ -113,7 +113,7 @@ class Conformance:
     suite: int = 1
     """The newest version of the suite that it answers for."""
     report: str | None = None
-    """ "package:file.json": what `pytest --tilegym-report` wrote, shipped with the distribution; `tilegym ops` shows it."""
+    """ "package:file.json": what `pytest --tilegym-report` wrote, shipped in the wheel; `tilegym ops` shows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
