@@ -118,7 +118,8 @@ def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any
         result = implementation.function(*positional, **(named | hints | taken))
     finally:
         _running.reset(token)
-    return attached(result) if call.needs_gradient else result
+    # Of a wrapper that a transform made, PyTorch does not tell whether what it wraps is part of a graph.
+    return attached(result) if call.needs_gradient and not call.transformed else result
 
 
 def _remember(

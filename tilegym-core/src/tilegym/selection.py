@@ -27,9 +27,9 @@ class Call:
     """What of a call matters to the choice of its backend."""
 
     canonical: tuple[Any, ...] = ()
-    """The arguments, checked and in canonical form."""
+    """The arguments, checked and in canonical form; those of a traced call are stand-ins, None where no tensor is."""
     complete: bool = False
-    """Whether they are known: no `supports` is asked without."""
+    """Whether they are the arguments themselves: no `supports` is asked of others."""
     tensors: tuple[torch.Tensor, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword options that the contract does not know."""
@@ -108,7 +108,7 @@ def examine(op: Op, name: str, call: Call) -> Candidate:
         reason = f"its implementation failed to load: {describe(error)}"
         return Candidate(backend=name, usable=True, reason=reason, error=error)
     reason, by_supports = _why_refused(op, implementation, call), False
-    if reason is None and call.canonical:  # without, there is no call yet that it could refuse
+    if reason is None and call.complete:  # else there is no call yet that it could refuse
         reason = refusal(implementation, *call.canonical)
         by_supports = reason is not None
     return Candidate(

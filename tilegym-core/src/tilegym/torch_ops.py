@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import registry
-from tilegym.errors import GradientError
+from tilegym.errors import GradientError, NoImplementationError
+from tilegym.selection import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +116,11 @@ class _Definition:
 
     def _run(self, backend: str, given: tuple[Any, ...], *, residuals: bool = False) -> Any:
         chosen = registry.implementation(self.op.name, backend)
-        positional, named = self.op.arguments(chosen, self._complete(given))
+        canonical = self._complete(given)
+        reason = refusal(chosen, *canonical)  # of a compiled call nobody has asked it yet
+        if reason is not None:
+            raise NoImplementationError(f"{self.op.name}: backend {backend!r} refuses this call: {reason}")
+        positional, named = self.op.arguments(chosen, canonical)
         function = chosen.forward if residuals and chosen.forward is not None else chosen.function
         return function(*positional, **named)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import choice, registry
+from tilegym.errors import ArgumentValueError, NoImplementationError
 from tilegym.selection import Call, is_composite, select
 from tilegym.torch_ops import torch_op
 
@@ -28,14 +29,15 @@ def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
     """A function of (values of the declared parameters, further options, backend) that can be traced."""
 
     def traced(values: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
+        named = dict(zip(positional, values, strict=True)) | options
         kinds = tuple(
-            (value.device, value.dtype, value.dim(), value.requires_grad and torch.is_grad_enabled())
-            for value in (*values, *options.values())
+            (key, value.device, value.dtype, value.dim(), value.requires_grad and torch.is_grad_enabled())
+            for key, value in named.items()
             if isinstance(value, torch.Tensor)
         )
         name = _choose(op, backend, tuple(options), kinds, choice.scope_text, choice.default, registry.epoch)
         run = getattr(_runs, name)
-        return run(dict(zip(positional, values, strict=True)) | options)
+        return run(named)
 
     return traced
 
@@ -51,13 +53,18 @@ def _choose(
     op_name: str,
     backend: str | None,
     options: tuple[str, ...],
-    kinds: tuple[tuple[torch.device, torch.dtype, int, bool], ...],
+    kinds: tuple[tuple[str, torch.device, torch.dtype, int, bool], ...],
     *_guards: str | None,
 ) -> str:
     """Choose a backend for tensors of these kinds; returns the name of what to trace."""
     op = registry.get_op(op_name)
+    tensors = {
+        name: torch.empty((0,) * rank, device=device, dtype=dtype, requires_grad=needs)
+        for name, device, dtype, rank, needs in kinds
+    }
     call = Call(
-        tensors=tuple(torch.empty((0,) * rank, device=device, dtype=dtype) for device, dtype, rank, _ in kinds),
+        canonical=tuple(tensors.get(name) for name in op.canonical_parameters),
+        tensors=tuple(tensors.values()),
         options=dict.fromkeys(set(options) - set(op.canonical_parameters)),
         needs_gradient=any(needs for *_, needs in kinds),
         special=True,
@@ -76,15 +83,34 @@ def _inlined(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]
     """The implementation itself, in plain PyTorch."""
     contract, names, by_keyword = op.contract, tuple(op.canonical_parameters), op.by_keyword(implementation)
     function, canonical = implementation.function, None if contract is None else contract.canonical
+    supports, left_out = implementation.supports, op.hints - {*implementation.parameters}
+    op_name, backend, restricted = op.name, implementation.backend, _restricted(op)
 
     def inlined(arguments: dict[str, Any]) -> Any:
+        _check_hints(op_name, restricted, arguments)
         given = {name: arguments[name] for name in names if name in arguments}
         values = tuple(given.values()) if canonical is None else canonical(**given)
+        reason = None if supports is None else supports(*values)
+        if reason is not None:
+            raise NoImplementationError(f"{op_name}: backend {backend!r} refuses this call: {reason}")
         positional = [value for value, named in zip(values, by_keyword, strict=True) if not named]
         rest = {name: value for name, value, named in zip(names, values, by_keyword, strict=True) if named}
-        return function(*positional, **rest)
+        more = {name: value for name, value in arguments.items() if name not in names and name not in left_out}
+        return function(*positional, **rest, **more)
 
     return inlined
+
+
+def _restricted(op: Op) -> dict[str, tuple[Any, ...]]:
+    """Hints → the values that they may have, where those are few."""
+    hints = {} if op.contract is None else op.contract.hints
+    return {hint: accepted for hint, accepted in hints.items() if accepted is not None}
+
+
+def _check_hints(op: str, restricted: dict[str, tuple[Any, ...]], arguments: dict[str, Any]) -> None:
+    for hint, accepted in restricted.items():
+        if hint in arguments and arguments[hint] not in accepted:
+            raise ArgumentValueError(f"{op}: {hint} must be one of {accepted}, got {arguments[hint]!r}")
 
 
 def _opaque(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]], Any]:
@@ -92,9 +118,10 @@ def _opaque(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]]
     contract = op.contract
     assert contract is not None  # noqa: S101 - selection refuses kernels without one; for the type checker
     names, canonical, node = tuple(op.canonical_parameters), contract.canonical, torch_op(op, contract)
-    backend = implementation.backend
+    op_name, backend, restricted = op.name, implementation.backend, _restricted(op)
 
     def opaque(arguments: dict[str, Any]) -> Any:
+        _check_hints(op_name, restricted, arguments)
         values = canonical(**{name: arguments[name] for name in names if name in arguments})
         result = node(*[value for name, value in zip(names, values, strict=True) if name != _OUT], backend=backend)
         out = arguments.get(_OUT)

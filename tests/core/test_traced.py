@@ -1,0 +1,103 @@
+"""A compiled call is checked, chosen and served as the same call is eagerly.
+
+What a check raises while code is being traced comes out inside an exception of the compiler's own.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+import tilegym
+from tilegym.ops import rms_norm, softmax
+
+X = torch.ones(2, 3)
+
+
+@pytest.fixture(params=["inlined", "one node"])
+def scaled(request):
+    """Registers softmax on backend `scaled`, for two rows only."""
+
+    def supports(x):
+        return None if x.shape[0] == 2 else "two rows only"
+
+    composite = request.param == "inlined"
+    tilegym.register_impl("softmax", "scaled", supports=supports, composite=composite)(scale_it)
+    yield composite
+    torch.compiler.reset()
+
+
+def scale_it(x, *, use_chunked=None, scale=1.0):
+    return x * scale * (10 if use_chunked else 1)
+
+
+def compiled(**options):
+    return torch.compile(lambda x: softmax(x, backend="scaled", **options), backend="eager", fullgraph=True)
+
+
+def test_options_and_hints_reach_the_implementation(scaled):
+    if not scaled:
+        pytest.skip("kernels behind a node take no option of their own, and say so")
+    assert torch.equal(compiled(scale=3.0, use_chunked=True, use_multi_wave=True)(X), X * 30)
+
+
+def test_hints_are_checked(scaled):
+    with pytest.raises(Exception, match="use_chunked must be one of"):
+        compiled(use_chunked="perhaps")(X)
+
+
+def test_supports_is_asked(scaled):
+    assert torch.equal(compiled()(X), X)
+    with pytest.raises(Exception, match="two rows only"):
+        compiled()(torch.ones(3, 3))
+
+
+def test_an_input_without_a_gradient_is_refused():
+    @tilegym.dispatch("traced_lab")
+    def lab(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: ...
+
+    lab.contract = laboratory()
+    tilegym.register_impl("traced_lab", "lab")(lambda x, y: x * y)
+    tilegym.register_backward("traced_lab", "lab")(lambda grad_output, y: grad_output * y)
+    y = torch.ones(2, 3, requires_grad=True)
+    eager = functools.partial(lab, backend="lab")
+    for call in (eager, torch.compile(lambda x, y: eager(x, y), backend="eager", fullgraph=True)):
+        with pytest.raises(Exception, match="y requires a gradient, and the op has none for it"):
+            call(X, y)
+    torch.compiler.reset()
+
+
+def laboratory():
+    from tilegym.contract import Contract, Gradient
+
+    def canonical(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, y
+
+    def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * y
+
+    return Contract(
+        canonical=canonical,
+        reference=reference,
+        magnitude=reference,
+        reduction=lambda *_: 1,
+        fake=lambda x, _: torch.empty_like(x),
+        samples=lambda: [],
+        bytes_moved=lambda *_: 0,
+        flops=lambda *_: 0,
+        gradient=Gradient(inputs=("x",), magnitude=reference, saved=("y",), like=("y",)),
+    )
+
+
+def test_vmap_over_what_captures_a_parameter():
+    tilegym.register_impl("rms_norm", "plain", composite=True)(plain_norm)
+    weight, x = torch.rand(3, requires_grad=True), torch.rand(4, 2, 3)
+    output = torch.vmap(lambda x: rms_norm(x, None, weight, 0.0, backend="plain"))(x)
+    torch.testing.assert_close(output, torch.nn.functional.rms_norm(x, (3,), weight, 0.0))
+    assert output.requires_grad
+
+
+def plain_norm(input, normalized_shape, weight, eps, bias, offset):
+    return torch.nn.functional.rms_norm(input, normalized_shape, weight, eps)
