@@ -32,10 +32,12 @@ def op(
     """Write the contract of an op, its implementations, a test and a benchmark into a checkout; all pass at once."""
     _check_free_in_ops(name, "op")
     root = _checkout(path)
-    kind = kind or _ask(f"Kind ({', '.join(DEFAULTS)})", "elementwise")
+    if kind is None:
+        kind = _ask(f"Kind ({', '.join(DEFAULTS)})", "elementwise")
     if kind not in DEFAULTS:
         raise typer.BadParameter(f"expected a kind out of {', '.join(DEFAULTS)}, got {kind!r}")
-    signature = signature or _ask("Parameters", DEFAULTS[kind])
+    if signature is None:
+        signature = _ask("Parameters", DEFAULTS[kind])
     context = parse_signature(signature, kind).context() | {"name": name, "label": name}
     written = render(f"op/{kind}", root, name, context)
     write(written)
@@ -54,7 +56,8 @@ def backend(
 
     check_name(name, "backend")
     known = registry.backends()
-    check_free(registry.backend_name(name), "a backend", known)
+    aliases = (alias for backend in known.values() for alias in backend.aliases)
+    check_free(name.replace("_", "-"), "a backend", {*known, *aliases})
     _write_distribution("backend", name, path, {})
 
 
@@ -99,10 +102,14 @@ def _this_core() -> str:
 
 def _ask(question: str, default: str) -> str:
     """The answer of whoever sits at the terminal; the default where nobody does."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not _at_a_terminal():
         return default
     answer: Any = typer.prompt(question, default=default)
     return str(answer)
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _checkout(path: Path | None) -> Path:
@@ -119,10 +126,13 @@ def _checkout(path: Path | None) -> Path:
 
 
 def _refresh_stub(root: Path) -> None:
-    """Tell editors and type checkers of the new op: the stub is made by each build, and untracked."""
+    """Tell editors and type checkers of the new op. The stub is untracked, and each build makes it anew."""
     from tilegym.stubs import write_stub
 
-    write_stub(root / _SPECS.parent)
+    try:
+        write_stub(root / _SPECS.parent)
+    except (OSError, ValueError) as error:  # such as another contract that cannot be read
+        typer.echo(f"the stub of tilegym.ops stays as it was: {error}", err=True)
 
 
 def _tell(written: Iterable[Path], command: str) -> None:

@@ -103,8 +103,8 @@ def parse_signature(text: str, kind: str) -> Signature:
             floats[name] = default
         else:
             raise typer.BadParameter(
-                f"parameter {name!r}: expected `NAME: Tensor` or `NAME: float = NUMBER`; begin with such ones, and edit "
-                "the files that are written"
+                f"parameter {name!r}: expected `NAME: Tensor` or `NAME: float = NUMBER`; begin with such ones, and "
+                "edit the files that are written"
             )
     expected = _COUNTS[kind]
     if not tensors or (expected is not None and expected != (len(tensors), len(floats))):
