@@ -89,7 +89,7 @@ def _write_distribution(kind: str, name: str, path: Path, more: Mapping[str, Any
     root = path.resolve() / distribution
     if root.exists():
         raise typer.BadParameter(f"nothing is overwritten, and there is already {root}")
-    written = render(kind, root, name, names | {"core": _this_core()} | more)
+    written = render(kind, root, name, {**names, "core": _this_core(), **more})
     write(written)
     _tell(written, f'cd {root} && python3 -m pip install -e ".[testing]" && python3 -m pytest tests')
 

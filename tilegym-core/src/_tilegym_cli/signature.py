@@ -128,9 +128,12 @@ def _parameters(text: str, example: str) -> list[tuple[str, str | None, str | No
         raise typer.BadParameter(f"parameters such as {example!r} are written without * and /, got {text!r}")
     defaults = [None] * (len(found.args) - len(found.defaults)) + [*found.defaults]
     return [
-        (one.arg, one.annotation and ast.unparse(one.annotation), default and ast.unparse(default))
-        for one, default in zip(found.args, defaults, strict=True)
+        (one.arg, _source(one.annotation), _source(default)) for one, default in zip(found.args, defaults, strict=True)
     ]
+
+
+def _source(node: ast.expr | None) -> str | None:
+    return None if node is None else ast.unparse(node)
 
 
 def _is_finite(default: str) -> bool:
