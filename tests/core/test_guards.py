@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -400,3 +401,16 @@ def test_explicit_kernel_without_backward_is_refused_at_forward_time(lab):
         lab.double(torch.ones(3, requires_grad=True), backend="kernel")
     with pytest.raises(NoImplementationError, match="cannot see through its kernels"):
         torch.vmap(lambda x: lab.double(x, backend="kernel"))(torch.ones(2, 3))
+
+
+def test_nothing_piles_up_when_calls_are_resolved_again(site):
+    site.backend("a", "", {"softmax": "return x"})
+    site.backend("b", "", {"softmax": "return x"})
+    sizes = []
+    for _ in range(5):
+        for name in "ab":
+            tilegym.set_backend(name)
+            tilegym.ops.softmax(torch.ones(2, 3))
+        sizes.append(len(linecache.cache))
+    assert sizes[-1] == sizes[0]
+    assert len(tilegym.ops.softmax.__tilegym_op__.table) == 1

@@ -97,7 +97,7 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
 
 
 def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
-    implementation, canonical = selection.implementation, call.canonical or ()
+    implementation, canonical = selection.implementation, call.canonical
     if (call.special or call.needs_gradient) and op.contract is not None and not is_composite(implementation):
         from tilegym.torch_ops import call_op
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import linecache
 import typing
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from tilegym.op import Op
     from tilegym.selection import Selection
 
-_counter = itertools.count()
 _SCALARS: Final = (int, float, str, torch.dtype, torch.device, type(None))
-
-
 _SHOWN: Final = {
     "tensor": "{0}",
     "optional": "(_absent_{0} if {0} is None else {0})",
@@ -49,7 +46,7 @@ def stand_in(value: object, absent: torch.Tensor) -> torch.Tensor | None:
 
 def _compile(name: str, source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
     """Run generated source, kept in linecache so that tracebacks and debuggers show it."""
-    filename = f"<tilegym {name} {next(_counter)}>"
+    filename = f"<tilegym {name} {zlib.crc32(source.encode()):08x}>"  # the same for the same source: nothing piles up
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), namespace)  # noqa: S102 - our own source, made of a signature
     function: Callable[..., Any] = namespace[name]
@@ -88,14 +85,7 @@ def public_function(op: Op) -> Callable[..., Any]:
     from tilegym.choice import scoped
     from tilegym.traced import traced_function
 
-    name = op.name.rpartition(".")[2]
-    parameters = [p for p in op.parameters if p.name != "backend"]
-    backend = inspect.Parameter("backend", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
-    at = len(parameters) - (parameters[-1:] != [] and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
-    parameters.insert(at, backend)
-    signature = inspect.signature(op.declared).replace(parameters=parameters)
-    if any(p.name == "backend" and p.kind is not inspect.Parameter.KEYWORD_ONLY for p in op.parameters):
-        signature = inspect.signature(op.declared)
+    name, signature = op.name.rpartition(".")[2], _with_backend(op)
     namespace: dict[str, Any] = {
         "_op": op,
         "_scoped": scoped,
@@ -134,6 +124,17 @@ def public_function(op: Op) -> Callable[..., Any]:
     function.__tilegym_op__ = op  # type: ignore[attr-defined]  # how tools find the op
     function.contract = None  # type: ignore[attr-defined]  # spec files attach it
     return function
+
+
+def _with_backend(op: Op) -> inspect.Signature:
+    """The declared signature with a keyword `backend`, unless it has one."""
+    signature = inspect.signature(op.declared)
+    if "backend" in signature.parameters:
+        return signature
+    backend = inspect.Parameter("backend", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+    catch_all = [p for p in op.parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
+    named = [p for p in op.parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    return signature.replace(parameters=[*named, backend, *catch_all])
 
 
 class _Name:
