@@ -5,12 +5,15 @@ What a check raises while code is being traced comes out inside an exception of 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import linecache
 
 import pytest
 import torch
 
 import tilegym
+from tilegym.errors import RegistrationError
 from tilegym.ops import rms_norm, softmax
 
 X = torch.ones(2, 3)
@@ -67,6 +70,33 @@ def test_an_input_without_a_gradient_is_refused():
         with pytest.raises(Exception, match="y requires a gradient, and the op has none for it"):
             call(X, y)
     torch.compiler.reset()
+
+
+def test_an_op_declared_anew_is_the_new_one():
+    def declare(**changes):
+        @tilegym.dispatch("declared_anew")
+        def op(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: ...
+
+        op.contract = dataclasses.replace(laboratory(), **changes)
+        tilegym.register_impl("declared_anew", "lab")(lambda x, y: x * y)
+        return op(X.to("meta"), X.to("meta"), backend="lab")
+
+    assert declare().shape == (2, 3)
+    assert declare(fake=lambda x, _: x.new_empty(5)).shape == (5,)
+    with pytest.raises(RegistrationError, match="declared anew with other parameters, result or gradient"):
+        declare(gradient=None)
+
+
+def test_resolving_again_and_again_keeps_nothing():
+    tilegym.register_impl("softmax", "lab")(lambda x: x)
+
+    def resolve():
+        with tilegym.trace():
+            softmax(X, backend="lab")
+        softmax(X, backend="lab")
+        return len(linecache.cache)
+
+    assert resolve() == resolve()
 
 
 def laboratory():

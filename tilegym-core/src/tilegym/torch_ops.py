@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import registry
-from tilegym.errors import GradientError, NoImplementationError
+from tilegym.errors import GradientError, NoImplementationError, RegistrationError
 from tilegym.selection import refusal
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _OUT: Final = "out"
 _lock = threading.RLock()
 _library: Any = None  # a torch.library.Library, once needed; its methods are untyped
-_defined: dict[str, Callable[..., Any]] = {}
+_defined: dict[str, tuple[_Definition, Callable[..., Any]]] = {}
 
 
 def call_op(op: Op, contract: Contract, backend: str, canonical: tuple[Any, ...]) -> Any:
@@ -48,8 +48,12 @@ def torch_op(op: Op, contract: Contract) -> Callable[..., Any]:
     """`torch.ops.tilegym.NAME`, defined on first use."""
     with _lock:
         if op.name not in _defined:
-            _defined[op.name] = _Definition(op, contract).define()
-        return _defined[op.name]
+            definition = _Definition(op, contract)
+            _defined[op.name] = definition, definition.define()
+        definition, overload = _defined[op.name]
+        if definition.contract is not contract:
+            definition.follow(op, contract)
+        return overload
 
 
 class _Definition:
@@ -61,6 +65,30 @@ class _Definition:
         self.kinds = {name: kind for name, kind in _hints(contract.canonical).items() if name not in (_OUT, "return")}
         """Canonical parameters, without `out` → their types."""
         self.result = _hints(contract.reference).get("return", torch.Tensor)
+        self.backward = None if contract.gradient is None else _Backward(self, contract.gradient)
+
+    def follow(self, op: Op, contract: Contract) -> None:
+        """From now on, speak for an op that was declared anew under the same name, as in a notebook's cell.
+
+        Raises:
+            RegistrationError: PyTorch would need other schemas, and those cannot be replaced.
+        """
+        other = _Definition(op, contract)
+        if other.schemas != self.schemas:
+            raise RegistrationError(
+                f"{op.name} was declared anew with other parameters, result or gradient, and PyTorch already has "
+                f"torch.ops.tilegym.{self.name} as declared first; give it another name, or begin a new process"
+            )
+        self.op, self.contract = op, contract
+        if self.backward is not None and contract.gradient is not None:
+            self.backward.op, self.backward.gradient = op, contract.gradient
+
+    @property
+    def schemas(self) -> tuple[Any, ...]:
+        """All that the schemas and formulas are made of."""
+        one = self.contract.gradient
+        gradient = None if one is None else (one.inputs, one.like, one.saved, one.residual_names)
+        return tuple(self.kinds.items()), self.result, gradient
 
     def define(self) -> Callable[..., Any]:
         """Define all, and return NAME."""
@@ -71,10 +99,9 @@ class _Definition:
             lambda *given, backend: self.contract.fake(*self._complete(given)),  # noqa: ARG005 - the same for all backends
         )
         gradient = self.contract.gradient
-        if gradient is not None:
+        if gradient is not None and self.backward is not None:
             forward = self._define_forward(gradient)
-            backward = _Backward(self, gradient)
-            backward.define(self._register)
+            self.backward.define(self._register)
             several = bool(gradient.residual_names)
 
             def differentiable(*given: Any, backend: str) -> Any:
@@ -94,7 +121,7 @@ class _Definition:
             f"{self.name}_fwd",
             _schema(self.kinds, results),
             lambda *given, backend: self._run(backend, given, residuals=True),
-            lambda *given, backend: self._fake_forward(given, gradient),  # noqa: ARG005 - the same for all backends
+            lambda *given, backend: self._fake_forward(given),  # noqa: ARG005 - the same for all backends
         )
 
     def _register(
@@ -124,10 +151,10 @@ class _Definition:
         function = chosen.forward if residuals and chosen.forward is not None else chosen.function
         return function(*positional, **named)
 
-    def _fake_forward(self, given: tuple[Any, ...], gradient: Gradient) -> Any:
-        canonical = self._complete(given)
+    def _fake_forward(self, given: tuple[Any, ...]) -> Any:
+        canonical, gradient = self._complete(given), self.contract.gradient
         result = self.contract.fake(*canonical)
-        return result if gradient.residuals is None else (result, *gradient.residuals(*canonical))
+        return result if gradient is None or gradient.residuals is None else (result, *gradient.residuals(*canonical))
 
 
 class _Backward:
