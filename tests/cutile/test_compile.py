@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from _tilegym_cli import app
 from tests.cutile.spills import ALLOWED
 from tilegym import get_registry_info
+from tilegym.errors import CompilationError
 from tilegym.testing import load_implementation
 from tilegym_cutile import compilation, toolchain
-from tilegym_cutile.compilation import CompilationError, cases, compile_case
+from tilegym_cutile.compilation import cases, compile_case
 from tilegym_cutile.runtime import ARCHITECTURES
 
 OPS = [op for op, backends in get_registry_info().items() if "cutile" in backends]

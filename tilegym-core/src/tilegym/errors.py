@@ -68,6 +68,10 @@ class PluginError(TileGymError, RuntimeError):
     """A plugin failed to load; its own exception is the cause."""
 
 
+class CompilationError(TileGymError, RuntimeError):
+    """A kernel cannot be compiled for an architecture; the message says which, and what the compiler says."""
+
+
 class TileGymWarning(UserWarning):
     """Base of every warning issued by TileGym."""
 

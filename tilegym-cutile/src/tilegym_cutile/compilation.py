@@ -18,7 +18,7 @@ from cuda.tile._compile import compile_tile
 from cuda.tile.compilation import ArrayConstraint, ConstantConstraint, TupleConstraint
 from cutile_cache._cache import cache_entries
 
-from tilegym.errors import TileGymError
+from tilegym.errors import CompilationError
 from tilegym.testing import load_implementation, materialize
 from tilegym_cutile import toolchain
 from tilegym_cutile.cubin import Usage, usage
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     import torch
 
 _RECENT: Final = 32  # entries of the disk cache to look through for the one just used
-
-
-class CompilationError(TileGymError, RuntimeError):
-    """A kernel cannot be compiled for an architecture; the message says which, and what the compiler says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

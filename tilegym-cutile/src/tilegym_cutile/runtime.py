@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import cuda.tile as ct
 import torch
 
+from tilegym.errors import BackendUnavailableError
 from tilegym_cutile.signature import signature
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _executor_of(device: torch.device) -> Executor:
     if executor is None:
         factory = _factories.get(device.type)
         if factory is None:
-            raise RuntimeError(_no_executor(device))
+            raise BackendUnavailableError(_no_executor(device))
         executor = _executors[device] = factory(device)
     return executor
 
