@@ -41,9 +41,12 @@ def compiled(**options):
 
 
 def test_options_and_hints_reach_the_implementation(scaled):
-    if not scaled:
-        pytest.skip("kernels behind a node take no option of their own, and say so")
-    assert torch.equal(compiled(scale=3.0, use_chunked=True, use_multi_wave=True)(X), X * 30)
+    """A node's schema holds none of an implementation's own options: there they are refused."""
+    if scaled:
+        assert torch.equal(compiled(scale=3.0, use_chunked=True, use_multi_wave=True)(X), X * 30)
+    else:
+        with pytest.raises(Exception, match=r"option\(s\) scale"):
+            compiled(scale=3.0)(X)
 
 
 def test_hints_are_checked(scaled):
