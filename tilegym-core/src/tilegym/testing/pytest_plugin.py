@@ -6,6 +6,8 @@ Loaded into every pytest run, so it imports nothing until the suite is collected
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -96,6 +98,36 @@ def arch() -> str:
         return "cpu"
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A test of a `PyTestCase` leaves nothing changed, and is skipped if it asks for CUDA where there is none."""
+    module = sys.modules.get("tilegym.testing.testcase")  # not imported: no test class derives from it
+    if module is None or pyfuncitem.cls is None or not issubclass(pyfuncitem.cls, module.PyTestCase):
+        return (yield)
+    from tilegym.testing.isolation import isolated
+
+    with isolated():
+        try:
+            return (yield)
+        except (AssertionError, RuntimeError) as error:
+            if not _came_from_cuda_initialisation(error):
+                raise
+            reason = f"no CUDA device: {str(error).splitlines()[0]}"
+    if pyfuncitem.config.getoption("--require-gpu", default=False):
+        pytest.fail(f"--require-gpu: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def _came_from_cuda_initialisation(error: BaseException) -> bool:
+    """Whether torch raised it when a tensor was to be put on a CUDA device that is not there."""
+    import torch
+
+    if torch.cuda.is_available():
+        return False
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_code is torch.cuda._lazy_init.__code__  # noqa: SLF001 - no public sign
 
 
 @pytest.hookimpl(wrapper=True)
