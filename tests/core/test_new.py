@@ -88,6 +88,14 @@ def test_a_name_that_tilegym_ops_has_already_is_refused(checkout, name):
     assert files(checkout) == []
 
 
+@pytest.mark.parametrize("name", ["canonical", "tiles", "reference", "torch"])
+def test_a_name_that_the_files_need_is_refused(checkout, name):
+    assert f"something in the files to be written named {name!r} already" in refused(
+        "op", name, "--path", str(checkout)
+    )
+    assert files(checkout) == []
+
+
 def test_names_of_installed_backends_and_packages_are_refused(site, tmp_path):
     site.backend("fast-one", "aliases=('faster',)")
     (site.path / "tilegym_taken").mkdir()
@@ -161,6 +169,8 @@ def test_signature_of_tensors_and_numbers():
         ("x: Tensor): ...\nimport os\ndef f(", "is no list of parameters"),
         ("x: Tensor, x: Tensor", "named 'x' already"),
         ("x: Tensor, torch: float = 1.0", "named 'torch' already"),
+        ("a: Tensor, da: Tensor", "named 'da' already"),
+        ("my_op: Tensor", "a parameter named 'my_op' already"),
         ("x: Tensor, Up: Tensor", "a new parameter is named in lower-case letters"),
         ("alpha: float = 1.0", "begins with parameters such as"),
         ("", "begins with parameters such as"),

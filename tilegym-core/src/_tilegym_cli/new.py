@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from _tilegym_cli.scaffold import check_free, check_name, render, write
-from _tilegym_cli.signature import DEFAULTS, parse_signature
+from _tilegym_cli.signature import DEFAULTS, names_in_use, parse_signature
 from tilegym.__about__ import __version__
 
 if TYPE_CHECKING:
@@ -36,9 +36,12 @@ def op(
         kind = _ask(f"Kind ({', '.join(DEFAULTS)})", "elementwise")
     if kind not in DEFAULTS:
         raise typer.BadParameter(f"expected a kind out of {', '.join(DEFAULTS)}, got {kind!r}")
+    check_free(name, "something in the files to be written", names_in_use(kind))
     if signature is None:
         signature = _ask("Parameters", DEFAULTS[kind])
-    context = parse_signature(signature, kind).context() | {"name": name, "label": name}
+    parameters = parse_signature(signature, kind)
+    check_free(name, "a parameter", [*parameters.tensors, *parameters.floats])
+    context = parameters.context() | {"name": name, "label": name}
     written = render(f"op/{kind}", root, name, context)
     write(written)
     _refresh_stub(root)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import io
+import itertools
 import math
+import tokenize
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from _tilegym_cli.scaffold import check_free, check_name
+from _tilegym_cli.scaffold import check_free, check_name, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,14 +27,6 @@ DEFAULTS: Final = {
 
 _COUNTS: Final = {"elementwise": None, "row": (1, 1), "matmul": (2, 0)}
 """Kind → how many tensors and numbers its example has; None: a tensor or more, and any numbers."""
-
-# What generated code calls things of its own.
-_TAKEN: Final = frozenset(
-    {"across", "backend", "canonical", "case", "column", "config", "contract", "ct", "device", "dot", "dtype", "fake"}
-    | {"first", "grad", "grad_output", "heuristic", "inside", "kwargs", "lane", "launch", "layout", "m", "mask", "n"}
-    | {"magnitude", "needs", "reference", "result", "row", "samples", "scale", "self", "shape", "sigmoid", "silu"}
-    | {"sizes", "slope", "spec", "squares", "start", "step", "target", "tilegym", "tiles", "torch", "triton"}
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,9 +90,11 @@ def parse_signature(text: str, kind: str) -> Signature:
     """
     tensors: list[str] = []
     floats: dict[str, str] = {}
+    taken = names_in_use(kind)
     for name, annotation, default in _parameters(text, DEFAULTS[kind]):
         check_name(name, "parameter")
-        check_free(name, "something in the files to be written", {*_TAKEN, *tensors, *floats})
+        check_free(name, "something in the files to be written", taken)
+        taken |= {name, f"d{name}", f"{name}_tile"}
         if annotation == "Tensor" and default is None:
             tensors.append(name)
         elif annotation == "float" and default is not None and _is_finite(default):
@@ -112,6 +110,22 @@ def parse_signature(text: str, kind: str) -> Signature:
             f"an op of kind {kind} begins with parameters such as {DEFAULTS[kind]!r}, got {text!r}"
         )
     return Signature(tensors=tuple(tensors), floats=floats)
+
+
+def names_in_use(kind: str) -> set[str]:
+    """What the files of a kind call things of their own, which neither an op nor its parameters can be called."""
+    tensors, numbers = _COUNTS[kind] or (2, 1)
+    signature = Signature(
+        tensors=tuple(f"tensor_{index}" for index in range(tensors)),
+        floats={f"number_{index}": "1.0" for index in range(numbers)},
+    )
+    files = render(f"op/{kind}", Path(), "op_0", signature.context() | {"name": "op_0", "label": "op_0"})
+    tokens = [token for text in files.values() for token in tokenize.generate_tokens(io.StringIO(text).readline)]
+    return {
+        token.string
+        for before, token in itertools.pairwise(tokens)
+        if token.type == tokenize.NAME and before.string != "."  # an attribute's name is nobody else's
+    }
 
 
 def _parameters(text: str, example: str) -> list[tuple[str, str | None, str | None]]:
