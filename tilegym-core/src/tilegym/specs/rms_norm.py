@@ -62,16 +62,22 @@ def canonical(
     check_rank("rms_norm", "input", input, 1)
     if normalized_shape is None:
         shape: tuple[int, ...] = (input.shape[-1],)
-    elif isinstance(normalized_shape, int):
+    elif isinstance(normalized_shape, (int, torch.SymInt)):
         shape = (normalized_shape,)
-    else:
+    elif isinstance(normalized_shape, (tuple, list)) and all(
+        isinstance(size, (int, torch.SymInt)) for size in normalized_shape
+    ):
         shape = tuple(normalized_shape)
+    else:
+        raise ArgumentTypeError(f"rms_norm: normalized_shape must be ints, an int or None, got {normalized_shape!r}")
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ShapeError(f"rms_norm: normalized_shape {shape} is not how input's shape {tuple(input.shape)} ends")
     if not isinstance(eps, (int, float)):
         raise ArgumentTypeError(f"rms_norm: eps must be a number, got {type(eps).__name__}")
     if not eps >= 0:
         raise ArgumentValueError(f"rms_norm: eps must not be negative, got {eps}")
+    if not isinstance(offset, (int, float)):
+        raise ArgumentTypeError(f"rms_norm: offset must be a number, got {type(offset).__name__}")
     if weight is not None:
         check_beside("rms_norm", "weight", weight, input, "input", shape=shape)
     if bias is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
-from tilegym.errors import ShapeError
+from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.op import dispatch
 
 
@@ -29,6 +29,7 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None, **kwargs: Any) -> Ten
         ShapeError: input has no dimension or an odd last one; out has another shape.
         DtypeError: input has another dtype; out has another dtype than input.
         DeviceError: out is on another device.
+        ArgumentValueError: out is expanded (stride 0).
 
     Gradient: input; not with `out`.
 
@@ -46,6 +47,8 @@ def canonical(input: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor 
     if out is not None:
         shape = (*input.shape[:-1], width // 2)
         check_beside("silu_and_mul", "out", out, input, "input", shape=shape, dtypes=(input.dtype,))
+        if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
+            raise ArgumentValueError("silu_and_mul: out must not be expanded: several elements would share one place")
     return input, out
 
 

@@ -1,0 +1,39 @@
+"""What the contracts of TileGym's own ops refuse, on every backend alike."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilegym
+from tilegym.errors import ArgumentTypeError, ArgumentValueError
+from tilegym.ops import rms_norm, silu_and_mul
+
+X = torch.rand(4, 6)
+everywhere = pytest.mark.parametrize("backend", [b for b in tilegym.get_available_backends() if b != "cutile"])
+
+
+@everywhere
+@pytest.mark.parametrize("out", [torch.empty(4, 1).expand(4, 3), torch.empty(1, 3).expand(4, 3)])
+def test_silu_and_mul_does_not_write_to_an_expanded_out(backend, out):
+    with pytest.raises(ArgumentValueError, match="out must not be expanded"):
+        silu_and_mul(X, out=out, backend=backend)
+
+
+def test_an_out_of_stride_0_and_size_1_is_none():
+    out = torch.empty(1).expand(1, 3)[:, :1].expand(1, 1)
+    assert silu_and_mul(X[:1, :2], out=out) is out
+
+
+@everywhere
+@pytest.mark.parametrize("offset", [None, "1", torch.tensor(1.0), [1.0]])
+def test_rms_norm_wants_a_number_as_offset(backend, offset):
+    with pytest.raises(ArgumentTypeError, match="offset must be a number"):
+        rms_norm(X, None, None, 1e-6, offset=offset, backend=backend)
+
+
+@everywhere
+@pytest.mark.parametrize("shape", [6.0, [6.0], "6", torch.tensor(6), {6: 1}, [None]])
+def test_rms_norm_wants_ints_as_normalized_shape(backend, shape):
+    with pytest.raises(ArgumentTypeError, match="normalized_shape must be ints, an int or None"):
+        rms_norm(X, shape, None, 1e-6, backend=backend)
