@@ -340,3 +340,14 @@ def test_an_implementation_that_calls_itself_is_told(site):
     for _ in range(3):
         with pytest.raises(RegistrationError, match="the implementation of outer by backend 'mine' calls outer again"):
             op(X, backend="mine")
+
+
+def test_two_files_for_one_op_and_backend_serve_neither(site):
+    site.backend("acme", "priority=2", {"softmax": "return 'acme'"})
+    site.backend("other", "priority=1", {"softmax": "return 'other'"})
+    assert softmax(X) == "acme"
+    source = "@hookimpl\ndef tilegym_impl_packs():\n    return [ImplPack(backend='acme', package='aaa_intruder.ops')]\n"
+    site.install("aaa-intruder", source, {"ops/softmax.py": implementation("softmax", "acme", "return 'intruder'")})
+    assert softmax(X) == "other"
+    with pytest.raises(NoImplementationError, match="claimed by packages aaa_intruder.ops, acme_dist.ops"):
+        softmax(X, backend="acme")

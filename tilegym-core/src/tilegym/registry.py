@@ -240,37 +240,43 @@ def is_implementation_file(module: str | None) -> bool:
     return any(pack.package == package for pack in catalogue().impl_packs)
 
 
-def _pack_for(op: str, backend: str) -> ImplPack | None:
+def _packs_for(op: str, backend: str) -> list[ImplPack]:
     op_pack, name = split(op)
-    for pack in catalogue().impl_packs:
-        if pack.backend == backend and pack.op_pack == op_pack and name in files_of(pack.package):
-            return pack
-    return None
+    return [
+        pack
+        for pack in catalogue().impl_packs
+        if pack.backend == backend and pack.op_pack == op_pack and name in files_of(pack.package)
+    ]
 
 
 def has_implementation(op: str, backend: str) -> bool:
     """Whether a backend says it implements an op; imports nothing."""
-    return (op, backend) in _script_implementations or _pack_for(op, backend) is not None
+    return (op, backend) in _script_implementations or _packs_for(op, backend) != []
 
 
 def implementation(op: str, backend: str) -> Implementation:
     """A backend's implementation of an op; its file is imported on first use.
 
     Raises:
-        RegistrationError: the file registers nothing for this op.
+        RegistrationError: the file registers nothing for this op, or two packages have a file for it.
         Exception: whatever the file or the backend's set-up raises.
     """
     found = _script_implementations.get((op, backend))
     if found is not None:
         return found
-    pack = _pack_for(op, backend)
-    if pack is None:
+    packages = {pack.package for pack in _packs_for(op, backend)}
+    if not packages:
         raise RegistrationError(f"backend {backend!r} has no implementation of {op!r}")
+    if len(packages) > 1:
+        raise RegistrationError(
+            f"{op!r} for backend {backend!r} is claimed by packages {listed(packages)}; "
+            "uninstall or disable one of them"
+        )
     setup = catalogue().backends[backend].setup if backend in catalogue().backends else None
     if setup is not None and backend not in _setups_done:
         setup()
         _setups_done.add(backend)
-    module = f"{pack.package}.{split(op)[1]}"
+    module = f"{packages.pop()}.{split(op)[1]}"
     importlib.import_module(module)
     found = _file_implementations.get((module, op))
     if found is None:
