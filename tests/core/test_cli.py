@@ -44,6 +44,15 @@ def test_json_is_all_that_is_printed_whatever_a_plugin_prints(site, command):
     assert "hello from the plugin" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["ops", "backends", "doctor"])
+def test_closed_output_is_no_crash(command):
+    closed = f"import os, runpy, sys; sys.stdout = None; sys.argv = ['tilegym', {command!r}]; " + (
+        "runpy.run_module('tilegym', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", closed], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
 def test_console_script_and_module_are_one_command():
     (script,) = metadata.entry_points(group="console_scripts", name="tilegym")
     assert script.value == "_tilegym_cli:main"

@@ -122,3 +122,10 @@ def test_short_names_of_dtypes():
         torch.float32,
         torch.float8_e5m2,
     ]
+
+
+@pytest.mark.parametrize("shape", ["3x1001", "1", "0x3"])
+def test_a_shape_that_the_contract_refuses_is_told(shape):
+    done = run("explain", "silu_and_mul", "--shape", shape)
+    assert done.exit_code == 2
+    assert "must be even" in done.output

@@ -59,6 +59,7 @@ def test_every_variable_is_tried_above():
         ("TILEGYM_STRICT", "maybe", "1, true, yes, on or 0, false, no, off"),
         ("DISABLE_FALLBACK", "2", "1, true, yes, on or 0, false, no, off"),
         ("TILEGYM_CACHE_DIR", "some/where", "an absolute path"),
+        ("TILEGYM_CACHE_DIR", "~no-such-user/here", "an absolute path"),
         ("TILEGYM_LOG", "debg", "one of debug, info, warning, error. Did you mean 'debug'"),
     ],
 )

@@ -20,7 +20,8 @@ _PIPE_WIDTH: Final = 1000  # nothing wraps in a pipe: a row stays a line
 
 def console() -> Console:
     """The standard output, as wide as the terminal; colours and width follow rich's rules (NO_COLOR, COLUMNS)."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    terminal = sys.stdout is not None and sys.stdout.isatty()  # None: it was closed before we began
+    return Console(highlight=False, width=None if terminal else _PIPE_WIDTH)
 
 
 def show_json(report: Mapping[str, Any]) -> None:

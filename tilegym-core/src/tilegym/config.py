@@ -55,7 +55,10 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _directory(text: str) -> Path:
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:  # of a user that does not exist
+        path = Path(text)
     if not text.strip() or not path.is_absolute():
         raise ValueError("an absolute path")
     return path

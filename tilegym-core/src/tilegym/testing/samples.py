@@ -44,11 +44,11 @@ def _fill(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     values = torch.randn(spec.shape, generator=generator)
     if spec.fill == "large":
         return values * 100
-    if spec.fill == "special":
+    if spec.fill == "special" and values.numel():
         rows = values.reshape(-1, values.shape[-1])
-        for row, special in enumerate((-torch.inf, torch.nan, torch.inf)):
-            rows[row, rows.shape[1] // 2] = special
-        rows[3] = -torch.inf
+        for row, special in zip(rows, (-torch.inf, torch.nan, torch.inf), strict=False):
+            row[row.shape[0] // 2] = special
+        rows[3:4] = -torch.inf
     return values
 
 
