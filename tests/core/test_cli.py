@@ -46,7 +46,8 @@ def test_json_is_all_that_is_printed_whatever_a_plugin_prints(site, command):
 
 @pytest.mark.parametrize("command", ["ops", "backends", "doctor"])
 def test_closed_output_is_no_crash(command):
-    closed = f"import os, runpy, sys; sys.stdout = None; sys.argv = ['tilegym', {command!r}]; " + (
+    closed = (
+        f"import runpy, sys; sys.stdout = None; sys.argv = ['tilegym', {command!r}]; "
         "runpy.run_module('tilegym', run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", closed], capture_output=True, text=True, check=False)

@@ -349,5 +349,5 @@ def test_two_files_for_one_op_and_backend_serve_neither(site):
     source = "@hookimpl\ndef tilegym_impl_packs():\n    return [ImplPack(backend='acme', package='aaa_intruder.ops')]\n"
     site.install("aaa-intruder", source, {"ops/softmax.py": implementation("softmax", "acme", "return 'intruder'")})
     assert softmax(X) == "other"
-    with pytest.raises(NoImplementationError, match="claimed by packages aaa_intruder.ops, acme_dist.ops"):
+    with pytest.raises(NoImplementationError, match=r"claimed by packages aaa_intruder\.ops, acme_dist\.ops"):
         softmax(X, backend="acme")
