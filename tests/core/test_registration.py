@@ -112,6 +112,12 @@ def test_bad_op_names(name):
         tilegym.dispatch(name)
 
 
+@pytest.mark.parametrize("name", ["softmax_fwd", "mine_bwd"])
+def test_names_of_the_torch_ops_behind_an_op_are_refused(name):
+    with pytest.raises(RegistrationError, match="torch ops behind an op"):
+        tilegym.dispatch(name)(lambda x: None)
+
+
 @pytest.mark.parametrize("declared", [lambda *xs: None, lambda _x: None])
 def test_an_op_names_its_parameters(declared):
     with pytest.raises(RegistrationError, match="an op names each of its parameters"):

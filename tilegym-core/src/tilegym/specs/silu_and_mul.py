@@ -19,7 +19,8 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None, **kwargs: Any) -> Ten
 
     Args:
         input: (..., 2h), float32, float16 or bfloat16, any strides.
-        out: (..., h), input's dtype and device, any strides; written and returned if given.
+        out: (..., h), input's dtype and device, any strides; written and returned if given. It may be one half of
+            input itself, or memory that shares no element with input.
         **kwargs: options of the backend.
 
     Returns:
