@@ -19,7 +19,7 @@ OPS = {
     "new_elementwise": ("elementwise", None),
     "new_row": ("row", None),
     "new_matmul": ("matmul", None),
-    "new_gated": ("elementwise", "gate: Tensor, up: Tensor, other: Tensor, alpha: float = 0.5, beta: float = -2.0"),
+    "new_gated": ("elementwise", "input: Tensor, up: Tensor, other: Tensor, alpha: float = 0.5, beta: float = -2.0"),
     "new_plain": ("elementwise", "x: Tensor"),
 }
 DISTRIBUTIONS = {"new_backend": "backend", "new_pack": "pack"}

@@ -61,7 +61,6 @@ class Signature:
             "absolute": _list([f"{name}.abs()" for name in tensors], [f"abs({name})" for name in floats]),
             "tensor_names": _tuple([f'"{name}"' for name in tensors]),
             "float_tuple": _tuple(floats),
-            "keywords": "{" + ", ".join(f'"{name}": {name}' for name in tensors) + "}",
             "tensor_kinds": ", ".join(["Tensor"] * len(tensors)),
             "gradients": ", ".join(f"d{name}" for name in tensors),
             "gradients_returned": _returned([f"d{name}" for name in tensors]),
