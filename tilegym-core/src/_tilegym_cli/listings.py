@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from _tilegym_cli.tables import console, lines, show, table
 from tilegym import registry
 from tilegym.availability import install_hint, why_unusable
-from tilegym.conformance.attestation import Attestation, attested
 from tilegym.errors import RegistrationError
 from tilegym.plugins import catalogue
 from tilegym.text import describe
@@ -15,6 +14,7 @@ from tilegym.text import describe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tilegym.conformance.attestation import Attestation
     from tilegym.hookspecs import Backend
     from tilegym.plugins import Plugin
 
@@ -95,6 +95,8 @@ def ops_report() -> dict[str, Any]:
 
 def _attestations(backends: list[str]) -> tuple[dict[str, dict[str, Attestation]], dict[str, str]]:
     """By backend, what its distribution attests, and what is wrong with its report."""
+    from tilegym.conformance.attestation import attested
+
     found: dict[str, dict[str, Attestation]] = {}
     errors = {}
     for backend in backends:
