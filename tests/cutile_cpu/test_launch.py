@@ -247,3 +247,19 @@ def test_every_public_name_is_there() -> None:
     assert dir(cpu) == sorted(cpu.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         cpu.nothing  # noqa: B018 - the access is what is tested
+
+
+def test_the_caller_s_autocast_is_not_the_kernel_s() -> None:
+    a, b = torch.randn(16, 16), torch.randn(16, 16)
+    plain, under = torch.zeros(16, 16), torch.zeros(16, 16)
+    cpu.launch((1,), product, (a, b, plain))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cpu.launch((1,), product, (a, b, under))
+    assert torch.equal(under, plain)
+    torch.testing.assert_close(plain, a @ b)
+
+
+@ct.kernel
+def product(a, b, out):
+    x, y = ct.load(a, (0, 0), (16, 16)), ct.load(b, (0, 0), (16, 16))
+    ct.store(out, (0, 0), ct.mma(x, y, ct.zeros((16, 16), dtype=ct.float32)))

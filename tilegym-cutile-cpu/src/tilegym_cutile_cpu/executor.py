@@ -74,7 +74,7 @@ def launch(
     for tensor in _tensors(args):
         _check_tensor(tensor, name)
     started = time.perf_counter()
-    with one_thread(), torch.no_grad(), _own_torch_calls_unseen():
+    with one_thread(), torch.no_grad(), torch.autocast("cpu", enabled=False), _own_torch_calls_unseen():
         _run(dims, kernel, args, Mode(sanitize_by_default() if sanitize is None else sanitize, debug))
     record = LaunchRecord(kernel_name=name, grid=dims, seconds=time.perf_counter() - started)
     for records in _recording.get():
