@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tilegym.config import canonical_name, settings
 from tilegym.declarations import checked_backend_name
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tilegym.op import Op
-
-REFERENCE_BACKEND: Final = "torch"
 
 
 @functools.lru_cache(maxsize=4096)
