@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tilegym.contract import Contract, Gradient
     from tilegym.op import Op
 
-_OUT: Final = "out"
+OUT: Final = "out"
 _lock = threading.RLock()
 _library: Any = None  # a torch.library.Library, once needed; its methods are untyped
 _defined: dict[str, tuple[_Definition, Callable[..., Any]]] = {}
@@ -39,7 +39,7 @@ _defined: dict[str, tuple[_Definition, Callable[..., Any]]] = {}
 def call_op(op: Op, contract: Contract, backend: str, canonical: tuple[Any, ...]) -> Any:
     """Call an op on a backend through PyTorch's dispatcher."""
     named = dict(zip(op.canonical_parameters, canonical, strict=True))
-    out = named.pop(_OUT, None)
+    out = named.pop(OUT, None)
     result = torch_op(op, contract)(*named.values(), backend=backend)
     return result if out is None else out.copy_(result)
 
@@ -62,7 +62,7 @@ class _Definition:
     def __init__(self, op: Op, contract: Contract) -> None:
         self.op, self.contract = op, contract
         self.name = op.name.replace(".", "_")
-        self.kinds = {name: kind for name, kind in _hints(contract.canonical).items() if name not in (_OUT, "return")}
+        self.kinds = {name: kind for name, kind in _hints(contract.canonical).items() if name not in (OUT, "return")}
         """Canonical parameters, without `out` → their types."""
         self.result = _hints(contract.reference).get("return", torch.Tensor)
         self.backward = None if contract.gradient is None else _Backward(self, contract.gradient)
@@ -139,7 +139,7 @@ class _Definition:
     def _complete(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """All canonical arguments: `out=None` is put back in its place."""
         values = iter(given)
-        return tuple(None if name == _OUT else next(values) for name in self.op.canonical_parameters)
+        return tuple(None if name == OUT else next(values) for name in self.op.canonical_parameters)
 
     def _run(self, backend: str, given: tuple[Any, ...], *, residuals: bool = False) -> Any:
         chosen = registry.implementation(self.op.name, backend)

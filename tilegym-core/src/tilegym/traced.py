@@ -14,15 +14,13 @@ import torch
 from tilegym import choice, registry
 from tilegym.errors import ArgumentValueError, NoImplementationError
 from tilegym.selection import Call, is_composite, select
-from tilegym.torch_ops import torch_op
+from tilegym.torch_ops import OUT, torch_op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tilegym.op import Op
     from tilegym.registry import Implementation
-
-_OUT: Final = "out"
 
 
 def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
@@ -123,8 +121,8 @@ def _opaque(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]]
     def opaque(arguments: dict[str, Any]) -> Any:
         _check_hints(op_name, restricted, arguments)
         values = canonical(**{name: arguments[name] for name in names if name in arguments})
-        result = node(*[value for name, value in zip(names, values, strict=True) if name != _OUT], backend=backend)
-        out = arguments.get(_OUT)
+        result = node(*[value for name, value in zip(names, values, strict=True) if name != OUT], backend=backend)
+        out = arguments.get(OUT)
         return result if out is None else out.copy_(result)
 
     return opaque
