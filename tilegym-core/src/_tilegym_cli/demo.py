@@ -146,7 +146,7 @@ def _measured(op: str, arguments: dict[str, Any], backend: str, device: torch.de
 
     try:
         result = run()
-        accuracy = measure(contract, arguments, result)
+        (accuracy,) = measure(contract, arguments, result)
         row = Row(
             op=op,
             backend=backend,

@@ -57,7 +57,7 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
     else:
         for hint in {*op.hints, *contract.hints} & (given.keys() | options.keys()):
             check_hint(op, hint, options.get(hint, given.get(hint)))
-        wanted = op.canonical_parameters
+        wanted = op.meaningful
         semantic = {name: value for name, value in (given | options).items() if name in wanted}
         canonical = contract.canonical(**semantic)
         options = {name: value for name, value in options.items() if name not in wanted}
@@ -97,11 +97,23 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
 
 
 def _run(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
+    """Run what was chosen; the contract's `identity` and `dressed` around it."""
+    contract, canonical = op.contract, call.canonical
+    same = contract.identity(*canonical) if contract is not None and contract.identity is not None else None
+    if same is not None:
+        return same
+    result = _run_chosen(op, selection, call, given)
+    return result if contract is None or contract.dressed is None else contract.dressed(result, *canonical)
+
+
+def _run_chosen(op: Op, selection: Selection, call: Call, given: dict[str, Any]) -> Any:
     implementation, canonical = selection.implementation, call.canonical
     if (call.special or call.needs_gradient) and op.contract is not None and not is_composite(implementation):
-        from tilegym.torch_ops import call_op
+        from tilegym.torch_ops import call_op, differentiable_call
 
-        return call_op(op, op.contract, implementation.backend, canonical)
+        if call.special:
+            return call_op(op, op.contract, implementation.backend, canonical)
+        return differentiable_call(op, op.contract, implementation, canonical)
     key = (op.name, implementation.backend)
     if key in _running.get():
         raise RegistrationError(

@@ -49,23 +49,29 @@ class Sample:
 class Gradient:
     """For which inputs an op has gradients, and what its forward hands to its backward.
 
-    A backend implements it as `backward(grad_output, *saved, needs=...)`, which may further take canonical parameters
+    A backend implements it as `backward(*grad_outputs, *saved, needs=...)`, which may further take canonical parameters
     that hold no tensor, by name. It returns a tensor per input, None where `needs` says that nobody wants it.
     """
 
     inputs: tuple[str, ...]
     """Canonical parameters that have a gradient; one that requires a gradient and is not named here is refused."""
     magnitude: Callable[..., tuple[Tensor, ...]]
-    """The gradients on absolute values, from the absolute gradient of the output and the canonical arguments in
+    """The gradients on absolute values, from the absolute gradients of the outputs and the canonical arguments in
     float64: the scale of their rounding errors, which does not cancel where they do."""
     like: tuple[str, ...]
-    """For each of them, what of `saved` has its shape and dtype, which are those of the gradient."""
+    """For each of them, what of `saved` has its shape and dtype, which are those of the gradient; or the gradient of an
+    output, as "grad_output"."""
     saved: tuple[str, ...]
-    """What the backward is given: canonical parameters, "output", and names of residuals."""
+    """What the backward is given: canonical parameters, and names of outputs and residuals."""
+    outputs: tuple[str, ...] | None = None
+    """Names of the outputs that have a gradient; None: all of them."""
     residual_names: tuple[str, ...] = ()
     """What the forward computes for the backward besides the output."""
     residuals: Callable[..., tuple[Tensor, ...]] | None = None
     """Empty residuals of the right shape, dtype and device, from canonical arguments."""
+    reduction: Callable[..., tuple[int, ...]] | None = None
+    """For each of `inputs`, how many terms are added up for one element of its gradient, from canonical arguments;
+    None: the contract's `reduction`, or as many as the output has elements for one of the input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,16 +79,18 @@ class Contract:
     """The contract of one op, attached to it in its spec file: `softmax.contract = Contract(...)`."""
 
     canonical: Callable[..., tuple[Any, ...]]
-    """Checks the arguments and returns them in canonical form, in the order of its own parameters. Its parameters are
-    what implementations receive: those of the op but for performance hints, and options with a meaning."""
+    """Checks the arguments and returns them in canonical form: a value for each parameter of `reference`. Its own
+    parameters are those of the op but for performance hints, and options with a meaning."""
     reference: Callable[..., Any]
-    """The op in float64, from canonical arguments whose tensors are float64; shares no code with any backend."""
+    """The op in float64, from canonical arguments whose tensors are float64; shares no code with any backend. Its
+    parameters are those of every implementation."""
     magnitude: Callable[..., Any]
     """The op on absolute values, from the same arguments: the scale of rounding errors, element by element."""
     reduction: Callable[..., int]
     """How many terms are added up for one element, from canonical arguments."""
     fake: Callable[..., Any]
     """Empty outputs of the right shape, dtype, strides and device, from canonical arguments."""
+    # The functions above return a tensor, or a tuple of them as `outputs` names.
     samples: Callable[[], Iterable[Sample]]
     """The cases that tests, benchmarks and tuning share."""
     bytes_moved: Callable[..., int]
@@ -96,6 +104,13 @@ class Contract:
     """The dtypes of the first input."""
     gradient: Gradient | None = None
     """None: the op has none."""
+    outputs: tuple[str, ...] = ("output",)
+    """A name for each tensor that the op returns."""
+    identity: Callable[..., Tensor | None] | None = None
+    """From canonical arguments: the tensor among them that is the result as it is, so that no backend need be called,
+    as in dropout outside of training; None if there is something to compute."""
+    dressed: Callable[..., Any] | None = None
+    """From what the backend returned and the canonical arguments: what the caller gets, if not tensors alone."""
 
 
 # -- checks that every contract needs; each message says what, where, expected, got ---------------------------------

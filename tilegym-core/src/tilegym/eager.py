@@ -177,14 +177,15 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
     """What a table entry runs: the contract's checks, what `supports` predicates say, and the implementation."""
     from tilegym.calls import check_hint, slow_call
     from tilegym.selection import is_composite, refusal
-    from tilegym.torch_ops import call_op
+    from tilegym.torch_ops import differentiable_call
 
     implementation, contract = selection.implementation, op.contract
     declared = ", ".join(op.positional)
-    canonical = [*op.canonical_parameters]
+    names = op.canonical_parameters
+    canonical = names if contract is None else [f"_{index}" for index in range(len(names))]  # names no parameter has
     hints = op.hints_taken(implementation)
     keyword = op.by_keyword(implementation)
-    parts = [f"{name}={name}" if named else name for name, named in zip(canonical, keyword, strict=True)]
+    parts = [f"{name}={value}" if by else value for name, value, by in zip(names, canonical, keyword, strict=True)]
     passed = ", ".join([*parts, *(f"{hint}={hint}" for hint in hints if hint in op.positional)])
     choosy = implementation.supports is not None or selection.passed_over
     if contract is None and not choosy and not needs_gradient and not any(keyword):
@@ -196,21 +197,28 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
             for hint in op.positional
             if contract.hints.get(hint) is not None
         ]
-        given = ", ".join(name for name in canonical if name in op.positional)
+        given = ", ".join(name for name in op.meaningful if name in op.positional)
         lines.append(f"    {', '.join(canonical)}, = _canonical({given})")
     if choosy:
         asked = ", ".join(["_refusal(_implementation", *canonical]) + ") is not None"
         better = (f"_refusal(_better_{i}, {', '.join(canonical)}) is None" for i in range(len(selection.passed_over)))
         lines.append(f"    if {' or '.join([asked, *better])}:")
         lines.append(f"        return _slow(_op, ({declared},), {{}}, _backend)")
+    if contract is not None and contract.identity is not None:
+        lines.append(f"    _same = _contract.identity({', '.join(canonical)})")
+        lines.append("    if _same is not None: return _same")
     call = f"_function({passed})"
     if needs_gradient and contract is not None and not is_composite(implementation):
-        call = f"_call_op(_op, _contract, {implementation.backend!r}, ({', '.join(canonical)},))"
-    lines.append(f"    return _attached({call})" if needs_gradient else f"    return {call}")
+        call = f"_differentiable_call(_op, _contract, _implementation, ({', '.join(canonical)},))"
+    elif needs_gradient:
+        call = f"_attached({call})"
+    if contract is not None and contract.dressed is not None:
+        call = f"_contract.dressed({call}, {', '.join(canonical)})"
+    lines.append(f"    return {call}")
     namespace: dict[str, Any] = {
         "_attached": attached,
         "_backend": backend,
-        "_call_op": call_op,
+        "_differentiable_call": differentiable_call,
         "_contract": contract,
         "_canonical": contract.canonical if contract is not None else None,
         "_check_hint": check_hint,

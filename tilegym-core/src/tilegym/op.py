@@ -64,14 +64,16 @@ class Op:
         return tuple(p.name for p in self.parameters if p.kind in kinds and p.name != "backend")
 
     @property
-    def canonical_parameters(self) -> dict[str, Any]:
-        """Parameters that implementations receive → their defaults."""
+    def canonical_parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that implementations receive."""
         contract = self.contract
-        if contract is None:
-            found: Iterable[inspect.Parameter] = (p for p in self.parameters if p.name in self.positional)
-        else:
-            found = registry.parameters_of(contract.canonical).values()
-        return {p.name: p.default for p in found}
+        return self.positional if contract is None else tuple(registry.parameters_of(contract.reference))
+
+    @property
+    def meaningful(self) -> tuple[str, ...]:
+        """Names of what the result depends on: what the contract puts in canonical form."""
+        contract = self.contract
+        return self.positional if contract is None else tuple(registry.parameters_of(contract.canonical))
 
     @property
     def hints(self) -> set[str]:
@@ -79,12 +81,13 @@ class Op:
         contract = self.contract
         if contract is None:
             return set()
-        return (set(self.positional) | set(contract.hints)) - set(self.canonical_parameters)
+        return (set(self.positional) | set(contract.hints)) - set(self.meaningful)
 
     def options_of(self, implementation: Implementation) -> set[str]:
         """Keyword options that a call of this implementation may name."""
         own = {name for name, p in implementation.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        return (own | self.hints | set(self.canonical_parameters)) - set(self.positional)
+        own -= set(self.canonical_parameters)
+        return (own | self.hints | set(self.meaningful)) - set(self.positional)
 
     def unknown_options(self, implementation: Implementation, options: Collection[str]) -> set[str]:
         """Those options that neither the contract nor the implementation knows."""
@@ -111,12 +114,12 @@ class Op:
         """The canonical arguments as the implementation takes them, by position and by keyword."""
         keyword = self.by_keyword(implementation)
         at = keyword.index(True) if True in keyword else len(keyword)
-        return canonical[:at], dict(zip([*self.canonical_parameters][at:], canonical[at:], strict=True))
+        return canonical[:at], dict(zip(self.canonical_parameters[at:], canonical[at:], strict=True))
 
     def check_signature(self, implementation: Implementation) -> None:
         """Raise RegistrationError unless an implementation can be called with the canonical arguments."""
         signature = inspect.signature(implementation.function)
-        names = tuple(self.canonical_parameters)
+        names = self.canonical_parameters
         args, kwargs = self.arguments(implementation, names)
         try:
             signature.bind(*args, **kwargs, **dict.fromkeys(self.hints_taken(implementation)))

@@ -158,11 +158,13 @@ def _why_no_gradient(op: Op, implementation: Implementation, call: Call) -> str 
     if gradient is None or implementation.backward is None:
         return "it has no backward, and an input requires a gradient"
     named = dict(zip(op.canonical_parameters, call.canonical, strict=False))
+    out = named.pop("out", None)
+    in_place = any(out is value for value in named.values())
+    if out is not None and not in_place:
+        return "out= was given, and an input requires a gradient"
     for name, value in named.items():
         if isinstance(value, torch.Tensor) and value.requires_grad and name not in gradient.inputs:
             return f"{name} requires a gradient, and the op has none for it"
-    if named.get("out") is not None:
-        return "out= was given, and an input requires a gradient"
     return None
 
 

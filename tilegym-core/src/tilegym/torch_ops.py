@@ -5,55 +5,77 @@ with each, given an op with a schema, a fake and a backward. Per contract, on fi
 
     NAME(canonical..., *, backend)                  → outputs
     NAME_fwd(canonical..., *, backend)              → outputs and residuals; has the gradient
-    NAME_bwd(grad_output, saved..., needs, *, backend) → a gradient for each input that needs one
+    NAME_bwd(grad_outputs..., saved..., needs, *, backend) → a gradient for each input that needs one
 
 The backend is a constant argument of all three, so that a backward runs where its forward ran.
 """
 
 from __future__ import annotations
 
-import inspect
 import threading
-import typing
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from tilegym import registry
-from tilegym.errors import GradientError, NoImplementationError, RegistrationError
+from tilegym.differentiation import Differentiable, Differentiation
+from tilegym.errors import NoImplementationError, RegistrationError
+from tilegym.schemas import hints, schema
 from tilegym.selection import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tilegym.contract import Contract, Gradient
+    from tilegym.contract import Contract
     from tilegym.op import Op
+    from tilegym.registry import Implementation
 
 OUT: Final = "out"
 _lock = threading.RLock()
 _library: Any = None  # a torch.library.Library, once needed; its methods are untyped
-_defined: dict[str, tuple[_Definition, Callable[..., Any]]] = {}
+_defined: dict[str, _Definition] = {}
 
 
 def call_op(op: Op, contract: Contract, backend: str, canonical: tuple[Any, ...]) -> Any:
     """Call an op on a backend through PyTorch's dispatcher."""
     named = dict(zip(op.canonical_parameters, canonical, strict=True))
     out = named.pop(OUT, None)
-    result = torch_op(op, contract)(*named.values(), backend=backend)
-    return result if out is None else out.copy_(result)
+    return written(torch_op(op, contract)(*named.values(), backend=backend), out)
+
+
+def written(result: Any, out: torch.Tensor | None) -> Any:
+    """What a functional op returned, with its first output put into `out`, if given."""
+    if out is None:
+        return result
+    if isinstance(result, tuple):
+        return out.copy_(result[0]), *result[1:]
+    return out.copy_(result)
+
+
+def differentiable_call(op: Op, contract: Contract, implementation: Implementation, canonical: tuple[Any, ...]) -> Any:
+    """Call an op on plain tensors of which some require a gradient."""
+    definition = _definition(op, contract)
+    given = [value for name, value in zip(op.canonical_parameters, canonical, strict=True) if name != OUT]
+    result = Differentiable.apply(definition.differentiation, definition.run_forward, implementation, *given)  # type: ignore[no-untyped-call]  # untyped in torch
+    return result if definition.out_at is None else written(result, canonical[definition.out_at])
 
 
 def torch_op(op: Op, contract: Contract) -> Callable[..., Any]:
     """`torch.ops.tilegym.NAME`, defined on first use."""
-    with _lock:
-        if op.name not in _defined:
-            definition = _Definition(op, contract)
-            _defined[op.name] = definition, definition.define()
-        definition, overload = _defined[op.name]
-        if definition.contract is not contract:
-            definition.follow(op, contract)
-        return overload
+    return _definition(op, contract).overload
+
+
+def _definition(op: Op, contract: Contract) -> _Definition:
+    definition = _defined.get(op.name)
+    if definition is None or definition.contract is not contract:
+        with _lock:
+            definition = _defined.get(op.name)
+            if definition is None:
+                definition = _defined[op.name] = _Definition(op, contract)
+                definition.define()
+            elif definition.contract is not contract:
+                definition.follow(op, contract)
+    return definition
 
 
 class _Definition:
@@ -62,10 +84,13 @@ class _Definition:
     def __init__(self, op: Op, contract: Contract) -> None:
         self.op, self.contract = op, contract
         self.name = op.name.replace(".", "_")
-        self.kinds = {name: kind for name, kind in _hints(contract.canonical).items() if name not in (OUT, "return")}
+        self.kinds = hints(contract.reference)
         """Canonical parameters, without `out` → their types."""
-        self.result = _hints(contract.reference).get("return", torch.Tensor)
-        self.backward = None if contract.gradient is None else _Backward(self, contract.gradient)
+        self.result = self.kinds.pop("return", torch.Tensor)
+        self.kinds.pop(OUT, None)
+        self.out_at = op.canonical_parameters.index(OUT) if OUT in op.canonical_parameters else None
+        self.differentiation = None if contract.gradient is None else Differentiation(op, contract, self.kinds)
+        self.overload: Callable[..., Any]
 
     def follow(self, op: Op, contract: Contract) -> None:
         """From now on, speak for an op that was declared anew under the same name, as in a notebook's cell.
@@ -80,46 +105,48 @@ class _Definition:
                 f"torch.ops.tilegym.{self.name} as declared first; give it another name, or begin a new process"
             )
         self.op, self.contract = op, contract
-        if self.backward is not None and contract.gradient is not None:
-            self.backward.op, self.backward.gradient = op, contract.gradient
+        if self.differentiation is not None and contract.gradient is not None:
+            self.differentiation.op, self.differentiation.gradient = op, contract.gradient
 
     @property
     def schemas(self) -> tuple[Any, ...]:
         """All that the schemas and formulas are made of."""
         one = self.contract.gradient
-        gradient = None if one is None else (one.inputs, one.like, one.saved, one.residual_names)
-        return tuple(self.kinds.items()), self.result, gradient
+        gradient = None if one is None else (one.inputs, one.like, one.saved, one.residual_names, one.outputs)
+        return tuple(self.kinds.items()), self.result, self.contract.outputs, gradient
 
-    def define(self) -> Callable[..., Any]:
-        """Define all, and return NAME."""
-        plain = self._register(
+    def define(self) -> None:
+        """Define all; `overload` is NAME."""
+        self.overload = plain = self._register(
             self.name,
-            _schema(self.kinds, self.result),
+            schema(self.kinds, self.result),
             lambda *given, backend: self._run(backend, given),
             lambda *given, backend: self.contract.fake(*self._complete(given)),  # noqa: ARG005 - the same for all backends
         )
-        gradient = self.contract.gradient
-        if gradient is not None and self.backward is not None:
-            forward = self._define_forward(gradient)
-            self.backward.define(self._register)
-            several = bool(gradient.residual_names)
+        if self.differentiation is None:
+            return
+        forward, several = self._define_forward(), bool(self._residuals)
+        outputs = len(self.contract.outputs)
+        self.differentiation.define(self._register, _library)
 
-            def differentiable(*given: Any, backend: str) -> Any:
-                if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in given):
-                    result = forward(*given, backend=backend)
-                    return result[0] if several else result
-                with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - how autograd kernels in Python go on
-                    return plain(*given, backend=backend)
+        def differentiable(*given: Any, backend: str) -> Any:
+            if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in given):
+                result = forward(*given, backend=backend)
+                return (result[0] if outputs == 1 else result[:outputs]) if several else result
+            with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - how autograd kernels in Python go on
+                return plain(*given, backend=backend)
 
-            _library.impl(self.name, differentiable, "Autograd")
-        return plain
+        _library.impl(self.name, differentiable, "Autograd")
 
-    def _define_forward(self, gradient: Gradient) -> Callable[..., Any]:
-        residuals = (torch.Tensor,) * len(gradient.residual_names)
-        results = tuple.__class_getitem__((self.result, *residuals)) if residuals else self.result
+    @property
+    def _residuals(self) -> tuple[str, ...]:
+        return () if self.contract.gradient is None else self.contract.gradient.residual_names
+
+    def _define_forward(self) -> Callable[..., Any]:
+        results = (torch.Tensor,) * (len(self.contract.outputs) + len(self._residuals))
         return self._register(
             f"{self.name}_fwd",
-            _schema(self.kinds, results),
+            schema(self.kinds, torch.Tensor if len(results) == 1 else tuple.__class_getitem__(results)),
             lambda *given, backend: self._run(backend, given, residuals=True),
             lambda *given, backend: self._fake_forward(given),  # noqa: ARG005 - the same for all backends
         )
@@ -143,115 +170,25 @@ class _Definition:
 
     def _run(self, backend: str, given: tuple[Any, ...], *, residuals: bool = False) -> Any:
         chosen = registry.implementation(self.op.name, backend)
-        canonical = self._complete(given)
-        reason = refusal(chosen, *canonical)  # of a compiled call nobody has asked it yet
+        reason = refusal(chosen, *self._complete(given))  # of a compiled call nobody has asked it yet
         if reason is not None:
             raise NoImplementationError(f"{self.op.name}: backend {backend!r} refuses this call: {reason}")
-        positional, named = self.op.arguments(chosen, canonical)
-        function = chosen.forward if residuals and chosen.forward is not None else chosen.function
-        return function(*positional, **named)
+        if residuals:
+            return self.run_forward(chosen, given)
+        positional, named = self.op.arguments(chosen, self._complete(given))
+        return chosen.function(*positional, **named)
+
+    def run_forward(self, chosen: Implementation, given: tuple[Any, ...]) -> Any:
+        """The outputs, and the residuals if there are any, from an implementation."""
+        positional, named = self.op.arguments(chosen, self._complete(given))
+        return (chosen.function if chosen.forward is None else chosen.forward)(*positional, **named)
 
     def _fake_forward(self, given: tuple[Any, ...]) -> Any:
         canonical, gradient = self._complete(given), self.contract.gradient
         result = self.contract.fake(*canonical)
-        return result if gradient is None or gradient.residuals is None else (result, *gradient.residuals(*canonical))
-
-
-class _Backward:
-    """NAME_bwd, the formula of NAME_fwd that calls it, and that it has none itself."""
-
-    def __init__(self, definition: _Definition, gradient: Gradient) -> None:
-        kinds = definition.kinds
-        self.gradient, self.op, self.name, self.names = gradient, definition.op, definition.name, [*kinds]
-        self.saved = {name: kinds.get(name, torch.Tensor) for name in gradient.saved}
-        self.constants = {
-            name: kind for name, kind in kinds.items() if name not in self.saved and torch.Tensor not in _parts(kind)
-        }
-        """Canonical parameters that hold no tensor; a backward may take them by name."""
-
-    def define(self, register: Callable[..., Any]) -> None:
-        """Define the op and both formulas."""
-        parameters = {"grad_output": torch.Tensor, **self.saved, **self.constants, "needs": Sequence[bool]}
-        register(
-            f"{self.name}_bwd",
-            _schema(parameters, list[torch.Tensor]),
-            lambda *given, backend: self._run(backend, given),
-            lambda *given, backend: self._fake(given),  # noqa: ARG005 - the same for all backends
-        )
-        qualified = f"tilegym::{self.name}"
-        torch.library.register_autograd(f"{qualified}_fwd", self._formula, setup_context=self._keep, lib=_library)
-        torch.library.register_autograd(f"{qualified}_bwd", self._refuse, lib=_library)
-
-    def _run(self, backend: str, given: tuple[Any, ...]) -> list[torch.Tensor]:
-        backward = registry.implementation(self.op.name, backend).backward
-        if backward is None:
-            raise GradientError(f"{self.op.name}: backend {backend!r} had a backward in the forward, and has none now")
-        tensors, more = given[: 1 + len(self.saved)], given[1 + len(self.saved) :]
-        named = dict(zip([*self.constants, "needs"], more, strict=True))
-        taken = registry.parameters_of(backward)
-        result = backward(*tensors, **{name: value for name, value in named.items() if name in taken})
-        results = result if isinstance(result, tuple) else (result,)
-        return [one for one, needed in zip(results, named["needs"], strict=True) if needed]
-
-    def _fake(self, given: tuple[Any, ...]) -> list[torch.Tensor]:
-        saved = dict(zip(self.saved, given[1:], strict=False))
-        like = [saved[name] for name, needed in zip(self.gradient.like, given[-1], strict=True) if needed]
-        return [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in like]
-
-    def _keep(self, ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
-        results = output if isinstance(output, tuple) else (output,)
-        named = dict(zip(self.names, inputs, strict=True))
-        named |= dict(zip(("output", *self.gradient.residual_names), results, strict=True))
-        ctx.save_for_backward(*(named[name] for name in self.saved))
-        ctx.constants = [named[name] for name in self.constants]
-        ctx.backend = keyword_only_inputs["backend"]
-
-    def _formula(self, ctx: Any, grad_output: torch.Tensor, *_: Any) -> tuple[torch.Tensor | None, ...]:
-        wanted = dict(zip(self.names, ctx.needs_input_grad, strict=False))
-        needs = [wanted[name] for name in self.gradient.inputs]
-        node = getattr(torch.ops.tilegym, f"{self.name}_bwd").default
-        found = iter(node(grad_output, *ctx.saved_tensors, *ctx.constants, needs, backend=ctx.backend))
-        gradients = {name: next(found) for name, needed in zip(self.gradient.inputs, needs, strict=True) if needed}
-        return tuple(gradients.get(name) for name in self.names)
-
-    def _refuse(self, *_: Any) -> Any:
-        raise GradientError(
-            f"{self.op.name}: a second derivative was asked for, and its backward has none on this backend; "
-            'backend="torch" has it'
-        )
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    return typing.get_type_hints(function)
-
-
-def _parts(kind: Any) -> set[Any]:
-    return set(typing.get_args(kind)) or {kind}
-
-
-def _schema(parameters: Mapping[str, Any], result: Any) -> str:
-    """The schema of an op with these parameters and `backend`: `(Tensor x, *, str backend) -> Tensor`."""
-    found = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_schema_type(kind))
-        for name, kind in parameters.items()
-    ]
-    found.append(inspect.Parameter("backend", inspect.Parameter.KEYWORD_ONLY, annotation=str))
-
-    def prototype() -> None:
-        """Only its signature counts."""
-
-    prototype.__signature__ = inspect.Signature(found, return_annotation=result)  # type: ignore[attr-defined]  # read by infer_schema
-    return torch.library.infer_schema(prototype, mutates_args=())
-
-
-def _schema_type(kind: Any) -> Any:
-    """The annotation as `infer_schema` wants it: lists of ints plain and never optional."""
-    parts = _parts(kind)
-    if parts == {torch.Tensor, type(None)}:
-        return typing.Optional[torch.Tensor]  # noqa: UP045 - what infer_schema reads
-    if kind == Sequence[bool] or torch.Tensor in parts:
-        return kind
-    return Sequence[int] if any(typing.get_origin(part) is not None for part in parts | {kind}) else kind
+        if gradient is None or gradient.residuals is None:
+            return result
+        return (*(result if isinstance(result, tuple) else (result,)), *gradient.residuals(*canonical))
 
 
 def register_torch_ops() -> None:

@@ -14,11 +14,12 @@ import torch
 from tilegym import choice, registry
 from tilegym.errors import ArgumentValueError, NoImplementationError
 from tilegym.selection import Call, is_composite, select
-from tilegym.torch_ops import OUT, torch_op
+from tilegym.torch_ops import OUT, torch_op, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tilegym.contract import Contract
     from tilegym.op import Op
     from tilegym.registry import Implementation
 
@@ -63,7 +64,7 @@ def _choose(
     call = Call(
         canonical=tuple(tensors.get(name) for name in op.canonical_parameters),
         tensors=tuple(tensors.values()),
-        options=dict.fromkeys(set(options) - set(op.canonical_parameters)),
+        options=dict.fromkeys(set(options) - set(op.meaningful)),
         needs_gradient=any(needs for *_, needs in kinds),
         special=True,
     )
@@ -79,24 +80,34 @@ _choose._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SL
 
 def _inlined(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]], Any]:
     """The implementation itself, in plain PyTorch."""
-    contract, names, by_keyword = op.contract, tuple(op.canonical_parameters), op.by_keyword(implementation)
-    function, canonical = implementation.function, None if contract is None else contract.canonical
-    supports, left_out = implementation.supports, op.hints - {*implementation.parameters}
+    contract, names, by_keyword = op.contract, op.canonical_parameters, op.by_keyword(implementation)
+    function, supports, meaningful = implementation.function, implementation.supports, op.meaningful
+    left_out = op.hints - {*implementation.parameters}
     op_name, backend, restricted = op.name, implementation.backend, _restricted(op)
 
     def inlined(arguments: dict[str, Any]) -> Any:
         _check_hints(op_name, restricted, arguments)
-        given = {name: arguments[name] for name in names if name in arguments}
-        values = tuple(given.values()) if canonical is None else canonical(**given)
+        given = {name: arguments[name] for name in meaningful if name in arguments}
+        values = tuple(given.values()) if contract is None else contract.canonical(**given)
         reason = None if supports is None else supports(*values)
         if reason is not None:
             raise NoImplementationError(f"{op_name}: backend {backend!r} refuses this call: {reason}")
         positional = [value for value, named in zip(values, by_keyword, strict=True) if not named]
         rest = {name: value for name, value, named in zip(names, values, by_keyword, strict=True) if named}
-        more = {name: value for name, value in arguments.items() if name not in names and name not in left_out}
-        return function(*positional, **rest, **more)
+        more = {name: value for name, value in arguments.items() if name not in meaningful and name not in left_out}
+        return _completed(contract, values, lambda: function(*positional, **rest, **more))
 
     return inlined
+
+
+def _completed(contract: Contract | None, canonical: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+    """The result of a call, with what the contract does around it in Python."""
+    if contract is None:
+        return call()
+    same = None if contract.identity is None else contract.identity(*canonical)
+    if same is not None:
+        return same
+    return call() if contract.dressed is None else contract.dressed(call(), *canonical)
 
 
 def _restricted(op: Op) -> dict[str, tuple[Any, ...]]:
@@ -115,14 +126,15 @@ def _opaque(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]]
     """One node, which carries the backend as a constant."""
     contract = op.contract
     assert contract is not None  # noqa: S101 - selection refuses kernels without one; for the type checker
-    names, canonical, node = tuple(op.canonical_parameters), contract.canonical, torch_op(op, contract)
+    names, meaningful, node = op.canonical_parameters, op.meaningful, torch_op(op, contract)
     op_name, backend, restricted = op.name, implementation.backend, _restricted(op)
 
     def opaque(arguments: dict[str, Any]) -> Any:
         _check_hints(op_name, restricted, arguments)
-        values = canonical(**{name: arguments[name] for name in names if name in arguments})
-        result = node(*[value for name, value in zip(names, values, strict=True) if name != OUT], backend=backend)
-        out = arguments.get(OUT)
-        return result if out is None else out.copy_(result)
+        values = contract.canonical(**{name: arguments[name] for name in meaningful if name in arguments})
+        named = dict(zip(names, values, strict=True))
+        out = named.pop(OUT, None)
+
+        return _completed(contract, values, lambda: written(node(*named.values(), backend=backend), out))
 
     return opaque

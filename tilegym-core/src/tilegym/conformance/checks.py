@@ -15,10 +15,12 @@ from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import ArgumentTypeError, ContractError, DtypeError
 from tilegym.explanation import explain
 from tilegym.testing import assert_accurate, materialize, poison
-from tilegym.testing.gradients import measure_gradients
+from tilegym.testing.accuracy import tensors_of
+from tilegym.testing.gradients import differentiable_outputs, measure_gradients
+from tilegym.torch_ops import OUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -55,20 +57,19 @@ def check_cell(cell: Cell, backend: str, device: torch.device) -> None:
     op = registry.get_op(cell.op)
     contract = op.contract
     assert contract is not None, f"{cell.op} has no contract"
-    arguments = _arguments(cell, device)
-    memory = _Memory(arguments)
+    arguments, again = _arguments(cell, device), _arguments(cell, device)
+    memory = _Memory(op, arguments)
     with poisoned_outputs(), events.trace() as calls:
         first = op.function(**arguments, backend=backend)
     ran = [(call.op, call.backend) for call in calls]
     assert ran == [(op.name, backend)], f"expected one call of {op.name} on {backend}, got {ran}"
     memory.check()
     _check_form(op, contract, arguments, first)
-    assert_accurate(contract, arguments, first)
-    kept = [value.clone() for value in _tensors(first)]
-    second = op.function(**arguments, backend=backend)
-    for one, other in zip(kept, _tensors(second), strict=True):
+    assert_accurate(contract, again, first)
+    kept = [value.clone() for value in tensors_of(first)]
+    second = op.function(**again, backend=backend)
+    for one, other in zip(kept, tensors_of(second), strict=True):
         assert _same_bits(one, other), "a second call with the same arguments gave other bits"
-    memory.check()
 
 
 def check_gradient(cell: Cell, backend: str, device: torch.device) -> None:
@@ -79,14 +80,16 @@ def check_gradient(cell: Cell, backend: str, device: torch.device) -> None:
     assert contract.gradient is not None, f"{cell.op} has no gradient"
     arguments, inputs = _gradient_arguments(cell, device)
     with poisoned_outputs():
-        result = op.function(**arguments, backend=backend)
-    grad_output = _like_the_first_input(cell, result)
+        outputs = differentiable_outputs(contract, op.function(**arguments, backend=backend))
+    grad_outputs = tuple(_like_the_first_input(cell, one, seed) for seed, one in enumerate(outputs))
     with poisoned_outputs():
-        first, second = (torch.autograd.grad(result, [*inputs.values()], grad_output, retain_graph=True) for _ in "12")
+        first, second = (
+            torch.autograd.grad(outputs, [*inputs.values()], grad_outputs, retain_graph=True) for _ in "12"
+        )
     for one, other in zip(first, second, strict=True):
         assert _same_bits(one, other), "a second backward gave other bits"
     gradients = dict(zip(inputs, first, strict=True))
-    found = measure_gradients(contract, contract.gradient, arguments, grad_output, gradients)
+    found = measure_gradients(contract, contract.gradient, arguments, grad_outputs, gradients)
     for name, accuracy in found.items():
         assert accuracy.ok, f"gradient of {name}: {accuracy}"
 
@@ -106,18 +109,13 @@ def _gradient_arguments(cell: Cell, device: torch.device) -> tuple[dict[str, Any
     return arguments, inputs
 
 
-def _like_the_first_input(cell: Cell, result: Tensor) -> Tensor:
-    """A gradient of the output, laid out in memory as the cell's first input."""
+def _like_the_first_input(cell: Cell, result: Tensor, seed: int) -> Tensor:
+    """A gradient of an output, laid out in memory as the cell's first input."""
     layout = next(value.layout for value in cell.sample.args.values() if isinstance(value, TensorSpec))
     spec = TensorSpec(shape=tuple(result.shape), layout=layout if result.dim() > 1 else "contiguous")
     sample = Sample(name="gradient", args={"grad_output": spec})
-    grad_output: Tensor = materialize(sample, dtype=result.dtype, device=result.device)["grad_output"]
+    grad_output: Tensor = materialize(sample, dtype=result.dtype, device=result.device, seed=seed)["grad_output"]
     return grad_output
-
-
-def _tensors(result: Tensor | Iterable[Any]) -> list[Tensor]:
-    values = (result,) if isinstance(result, torch.Tensor) else result
-    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
@@ -127,9 +125,10 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 class _Memory:
-    """The bytes of all arguments' storages: all must stay, but for the elements of `out`."""
+    """The bytes of all arguments' storages: all must stay, but for the elements of what the op writes."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(self, op: Op, arguments: dict[str, Any], *, writes: bool = True) -> None:
+        self._out = _canonical(op, arguments).get(OUT) if writes else None
         self._tensors = {
             name: value
             for name, value in arguments.items()
@@ -138,10 +137,10 @@ class _Memory:
         self._before = {name: _storage(value) for name, value in self._tensors.items()}
 
     def check(self) -> None:
-        """Raise AssertionError if a byte outside `out` has changed."""
+        """Raise AssertionError if a byte has changed that is not the op's to write."""
         for name, tensor in self._tensors.items():
             after, before = _storage(tensor), self._before[name]
-            if name == "out":
+            if tensor is self._out:
                 after, before = (_without_elements(tensor, storage) for storage in (after, before))
             assert torch.equal(after, before), f"memory of argument {name} that is not its to write has changed"
 
@@ -160,12 +159,21 @@ def _without_elements(tensor: Tensor, storage: Tensor) -> Tensor:
 
 def _check_form(op: Op, contract: Contract, arguments: dict[str, Any], result: Any) -> None:
     """Shape, dtype, device and strides must be those of the contract's fake; a given `out` is what comes back."""
-    canonical = describe_call(op, *bound(op, (), arguments)).canonical
-    for got, expected in zip(_tensors(result), _tensors(contract.fake(*canonical)), strict=True):
+    canonical = _canonical(op, arguments)
+    same = None if contract.identity is None else contract.identity(*canonical.values())
+    if same is not None:
+        assert result is same, "expected the argument itself, since there is nothing to compute"
+        return
+    for got, expected in zip(tensors_of(result), tensors_of(contract.fake(*canonical.values())), strict=True):
         form = [(t.shape, t.dtype, t.device, t.stride()) for t in (got, expected)]
         assert form[0] == form[1], f"expected (shape, dtype, device, strides) {form[1]}, got {form[0]}"
-    if arguments.get("out") is not None:
-        assert result is arguments["out"], "out= was given, and something else was returned"
+    if canonical.get(OUT) is not None:
+        assert result is canonical[OUT], "expected the tensor that was to be written, got another"
+
+
+def _canonical(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The canonical arguments of a call, by name."""
+    return dict(zip(op.canonical_parameters, describe_call(op, *bound(op, (), arguments)).canonical, strict=True))
 
 
 def check_bad_input(op_name: str, backend: str, device: torch.device) -> None:
@@ -174,7 +182,7 @@ def check_bad_input(op_name: str, backend: str, device: torch.device) -> None:
     contract = op.contract
     assert contract is not None, f"{op_name} has no contract"
     samples = (materialize(sample, dtype=contract.dtypes[0], device=device) for sample in contract.samples())
-    good = next(arguments for arguments in samples if all(value.numel() for value in _tensors(arguments.values())))
+    good = next(arguments for arguments in samples if all(value.numel() for value in tensors_of([*arguments.values()])))
     first = next(name for name, value in good.items() if isinstance(value, torch.Tensor))
     wrong: list[tuple[dict[str, Any], type[Exception]]] = [
         ({first: good[first].to(torch.int64)}, DtypeError),
@@ -186,7 +194,7 @@ def check_bad_input(op_name: str, backend: str, device: torch.device) -> None:
     ]
     for change, error in wrong:
         arguments = good | change
-        memory = _Memory(arguments)
+        memory = _Memory(op, arguments, writes=False)
         with pytest.raises(error, match=op.name.rpartition(".")[2]):
             op.function(**arguments, backend=backend)
         memory.check()

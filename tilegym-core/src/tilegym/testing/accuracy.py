@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from torch import Tensor
 
     from tilegym.contract import Contract
@@ -65,21 +63,23 @@ def double(value: Any) -> Any:
     return value
 
 
-def measure(contract: Contract, arguments: dict[str, Any], actual: Tensor) -> Accuracy:
-    """The accuracy of an op's result, against the contract's float64 reference.
+def measure(contract: Contract, arguments: dict[str, Any], actual: Any) -> tuple[Accuracy, ...]:
+    """The accuracy of an op's outputs, one by one, against the contract's float64 reference.
 
     Args:
         contract: the op's.
         arguments: the call's, by name.
-        actual: what the backend returned.
+        actual: what the backend returned; of a tuple, the tensors count.
     """
     semantic = {name: value for name, value in arguments.items() if name not in contract.hints}
     canonical = [double(value) for value in contract.canonical(**semantic)]
-    expected = contract.reference(*canonical)
-    if actual.shape != expected.shape:
-        raise AssertionError(f"expected shape {tuple(expected.shape)}, got {tuple(actual.shape)}")
-    scale = contract.magnitude(*canonical)
-    return compare(actual, expected, scale, max(1, contract.reduction(*canonical)))
+    outputs, expected = tensors_of(actual), tensors_of(contract.reference(*canonical))
+    got, wanted = ([tuple(tensor.shape) for tensor in some] for some in (outputs, expected))
+    if got != wanted:
+        raise AssertionError(f"expected shape(s) {wanted}, got {got}")
+    scales = tensors_of(contract.magnitude(*canonical))
+    terms = max(1, contract.reduction(*canonical))
+    return tuple(compare(*each, terms) for each in zip(outputs, expected, scales, strict=True))
 
 
 def compare(
@@ -135,11 +135,11 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 def assert_accurate(contract: Contract, arguments: dict[str, Any], actual: Any) -> None:
     """Raise AssertionError, with the errors beside their bounds, unless a result is accurate."""
-    for result in _tensors_of(actual):
-        accuracy = measure(contract, arguments, result)
+    for name, accuracy in zip(contract.outputs, measure(contract, arguments, actual), strict=True):
         if not accuracy.ok:
-            raise AssertionError(str(accuracy))
+            raise AssertionError(f"{name}: {accuracy}")
 
 
-def _tensors_of(result: Any) -> Iterable[Tensor]:
+def tensors_of(result: Any) -> list[Tensor]:
+    """The tensors in what an op returned."""
     return [value for value in (result if isinstance(result, (tuple, list)) else (result,)) if torch.is_tensor(value)]

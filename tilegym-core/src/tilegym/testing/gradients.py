@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilegym.testing.accuracy import Accuracy, compare, double, unit_roundoff
+from tilegym.testing.accuracy import Accuracy, compare, double, tensors_of, unit_roundoff
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def measure_gradients(
-    contract: Contract, gradient: Gradient, arguments: dict[str, Any], grad_output: Tensor, gradients: dict[str, Tensor]
+    contract: Contract,
+    gradient: Gradient,
+    arguments: dict[str, Any],
+    grad_outputs: tuple[Tensor, ...],
+    gradients: dict[str, Tensor],
 ) -> dict[str, Accuracy]:
     """The accuracy of gradients, each by the name of its input.
 
@@ -30,23 +34,33 @@ def measure_gradients(
         contract: the op's.
         gradient: the contract's.
         arguments: the call's, by name.
-        grad_output: the gradient of the op's output.
+        grad_outputs: the gradients of those outputs that have one.
         gradients: what the backend gave.
     """
     semantic = {name: value for name, value in arguments.items() if name not in contract.hints}
-    names = inspect.signature(contract.canonical).parameters
+    names = inspect.signature(contract.reference).parameters
     canonical = dict(zip(names, map(double, contract.canonical(**semantic)), strict=True))
     inputs = {name: canonical[name].clone().requires_grad_() for name in gradients}
-    result = contract.reference(*(canonical | inputs).values())
-    expected = torch.autograd.grad(result, [*inputs.values()], grad_output.double())
-    scales = dict(
-        zip(gradient.inputs, gradient.magnitude(grad_output.double().abs(), *canonical.values()), strict=True)
-    )
-    rounded = "output" in gradient.saved
-    unit = unit_roundoff(grad_output.dtype if rounded else torch.float32)
-    largest = grad_output.abs().max().item() if rounded and grad_output.numel() else 0.0
-    found = {}
-    for (name, got), want in zip(gradients.items(), expected, strict=True):
-        terms = max(1, contract.reduction(*canonical.values()), result.numel() // max(1, want.numel()))
-        found[name] = compare(got, want, scales[name], terms, unit=unit, cancels=True, underflow=1 + 2 * largest)
-    return found
+    results = differentiable_outputs(contract, contract.reference(*(canonical | inputs).values()))
+    expected = torch.autograd.grad(results, [*inputs.values()], [grad.double() for grad in grad_outputs])
+    magnitudes = gradient.magnitude(*(grad.double().abs() for grad in grad_outputs), *canonical.values())
+    scales = dict(zip(gradient.inputs, magnitudes, strict=True))
+    if gradient.reduction is None:
+        reduction, elements = contract.reduction(*canonical.values()), max(result.numel() for result in results)
+        terms = {name: max(reduction, elements // max(1, one.numel())) for name, one in inputs.items()}
+    else:
+        terms = dict(zip(gradient.inputs, gradient.reduction(*canonical.values()), strict=True))
+    rounded = not {*contract.outputs}.isdisjoint(gradient.saved)
+    unit = unit_roundoff(grad_outputs[0].dtype if rounded else torch.float32)
+    largest = max(grad.abs().max().item() if rounded and grad.numel() else 0.0 for grad in grad_outputs)
+    return {
+        name: compare(got, want, scales[name], max(1, terms[name]), unit=unit, cancels=True, underflow=1 + 2 * largest)
+        for (name, got), want in zip(gradients.items(), expected, strict=True)
+    }
+
+
+def differentiable_outputs(contract: Contract, result: Any) -> tuple[Tensor, ...]:
+    """Of an op's result, the outputs that have a gradient."""
+    named = dict(zip(contract.outputs, tensors_of(result), strict=True))
+    gradient = contract.gradient
+    return tuple(named[name] for name in (gradient and gradient.outputs) or contract.outputs)
