@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, ones
+from torch import Tensor, nn, ones
 from typing_extensions import assert_type
 
 import tilegym
@@ -23,6 +23,7 @@ assert_type(tilegym.ops.softmax(x, use_tma=True, backend="cutile"), Tensor)
 assert_type(tilegym.ops.rms_norm(x, (4,), None, 1e-6, bias=None, offset=1.0), Tensor)
 assert_type(silu_and_mul(x, out=None, backend=None), Tensor)
 assert_type(tilegym.ops.some_pack.some_op(x), Any)
+assert_type(tilegym.ops.get_rms_norm_module("gemma3", backend="torch"), type[nn.Module])
 tilegym.ops.softmax([1.0])  # type: ignore[arg-type]  # no tensor
 tilegym.ops.softmax(x, True, "cutile")  # type: ignore[call-arg]  # backend is keyword-only
 

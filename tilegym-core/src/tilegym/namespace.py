@@ -1,15 +1,18 @@
-"""What `tilegym.ops` shows: ops and packs of ops, found by file name."""
+"""What `tilegym.ops` shows: ops, interfaces and packs of ops, found by file name."""
 
 from __future__ import annotations
 
+import importlib
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from tilegym import registry
-from tilegym.errors import UnknownOpError
+from tilegym.errors import RegistrationError, UnknownOpError
 from tilegym.hookspecs import CORE_PACK
 from tilegym.plugins import catalogue
 from tilegym.text import listed, nearest
+
+_INTERFACES: Final = "tilegym.interfaces"
 
 
 class PackNamespace(SimpleNamespace):
@@ -32,23 +35,34 @@ class PackNamespace(SimpleNamespace):
 
 
 def find(name: str) -> Any:
-    """The op or pack of a name.
+    """The op, interface or pack of a name.
 
     Raises:
         UnknownOpError: an AttributeError that says what there is.
+        RegistrationError: the interface's file defines nothing of its name.
     """
     if name.startswith("_"):
         raise AttributeError(f"module 'tilegym.ops' has no attribute {name!r}")
     if name in registry.op_names():
         return registry.get_op(name).function
+    if name in registry.files_of(_INTERFACES):
+        return _interface(name)
     if name in catalogue().op_packs and name != CORE_PACK:
         return PackNamespace(name)
     known = names()
     raise UnknownOpError(f"no op named {name!r}.{nearest(name, known)} Known: {listed(known)}")
 
 
+def _interface(name: str) -> Any:
+    module = importlib.import_module(f"{_INTERFACES}.{name}")
+    found = vars(module).get(name)
+    if found is None:
+        raise RegistrationError(f"{module.__file__} defines no {name!r}: a file there is named after its one function")
+    return found
+
+
 def names() -> list[str]:
-    """Every name that `tilegym.ops` shows; imports no spec."""
+    """Every name that `tilegym.ops` shows; imports neither specs nor interfaces."""
     ops = [name for name in registry.op_names() if "." not in name]
     packs = [name for name in catalogue().op_packs if name != CORE_PACK]
-    return sorted([*ops, *packs])
+    return sorted({*ops, *registry.files_of(_INTERFACES), *packs})

@@ -1,4 +1,4 @@
-"""Makes the stub of `tilegym.ops` from the spec files, by reading them: nothing is imported.
+"""Makes the stub of `tilegym.ops` from the specs and interfaces, by reading their files: nothing is imported.
 
 Run by the build of the wheel and by `tilegym new`. What it writes is not tracked, so that adding an op edits nothing.
 """
@@ -13,30 +13,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_HEADER = '"""Made from tilegym/specs/*.py; do not edit."""\n'
+_HEADER = '"""Made from tilegym/specs/*.py and tilegym/interfaces/*.py; do not edit."""\n'
 _FOOTER = '''
 def __getattr__(name: str) -> Any:
     """Packs of ops, and ops of scripts."""
 '''
 
 
-def _declaration(path: Path, tree: ast.Module) -> ast.FunctionDef:
-    """The function that a spec file decorates with `@dispatch("NAME")`."""
+def _op(path: Path, tree: ast.Module) -> ast.FunctionDef:
+    """The function that a spec file decorates with `@dispatch("NAME")`, with `backend` added unless it is there."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(
             isinstance(d, ast.Call) and isinstance(d.func, ast.Name) and d.func.id == "dispatch"
             for d in node.decorator_list
         ):
+            arguments = node.args
+            if "backend" not in (argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)):
+                arguments.kwonlyargs.append(ast.arg("backend", ast.parse("str | None", mode="eval").body))
+                arguments.kw_defaults.append(ast.Constant(None))
             return node
     raise ValueError(f"{path}: no function decorated with @dispatch")
 
 
+def _interface(path: Path, tree: ast.Module) -> ast.FunctionDef:
+    """The function that an interface's file is named after."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == path.stem:
+            return node
+    raise ValueError(f"{path}: no function {path.stem}")
+
+
 def _public(node: ast.FunctionDef) -> ast.FunctionDef:
-    """The declaration as users see it: `backend` added unless it is there, the docstring for a body."""
-    arguments = node.args
-    if "backend" not in (argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)):
-        arguments.kwonlyargs.append(ast.arg("backend", ast.parse("str | None", mode="eval").body))
-        arguments.kw_defaults.append(ast.Constant(None))
+    """The declaration as a stub has it: the docstring for a body."""
     node.decorator_list = []
     node.body = [ast.Expr(ast.Constant(ast.get_docstring(node, clean=False) or ""))]
     node.returns = node.returns or ast.Name("Any")
@@ -44,7 +52,7 @@ def _public(node: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Each imported name of a spec file, with the statement that imports it alone."""
+    """Each imported name of a file, with the statement that imports it alone."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
@@ -66,13 +74,14 @@ def _imports_needed(path: Path, tree: ast.Module, node: ast.FunctionDef) -> set[
 
 
 def stub(package: Path) -> str:
-    """The text of `ops/__init__.pyi` for the specs in a `tilegym` package folder."""
+    """The text of `ops/__init__.pyi` for the specs and interfaces in a `tilegym` package folder."""
     imports, functions = {"from typing import Any"}, []
-    for path in sorted((package / "specs").glob("[!_]*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        node = _public(_declaration(path, tree))
-        imports |= _imports_needed(path, tree, node)
-        functions.append(f"\n{ast.unparse(node)}\n")
+    for folder, declaration in (("specs", _op), ("interfaces", _interface)):
+        for path in sorted((package / folder).glob("[!_]*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            node = _public(declaration(path, tree))
+            imports |= _imports_needed(path, tree, node)
+            functions.append(f"\n{ast.unparse(node)}\n")
     return "\n".join([_HEADER, *sorted(imports), *functions, _FOOTER])
 
 

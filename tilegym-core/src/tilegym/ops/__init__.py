@@ -1,6 +1,7 @@
 """Every op by name: `tilegym.ops.softmax(x)`, and those of other packs: `tilegym.ops.<pack>.<op>`.
 
-An op's contract is imported when the op is first named; `dir(tilegym.ops)` lists all without importing any.
+Beside them stand the interfaces, `tilegym/interfaces/`: functions that return modules or functions built on ops.
+A file is imported when its op is first named; `dir(tilegym.ops)` lists all without importing any.
 """
 
 from __future__ import annotations
