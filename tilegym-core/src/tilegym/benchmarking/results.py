@@ -1,0 +1,183 @@
+"""Results of a benchmark run, and the JSON file that they are kept in.
+
+The file holds the records below, field by field. Reading is strict: a file that was cut short or edited by hand is an
+error that says where, never a figure that nobody measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from tilegym.errors import ResultsError
+
+SCHEMA: Final = 1
+"""Version of the file's form; grows when a field changes its meaning."""
+
+Direction = Literal["forward", "backward"]
+Unit = Literal["GB/s", "TFLOP/s"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clocks:
+    """Clocks in MHz, as found when the run began; nobody set them."""
+
+    sm: float
+    memory: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """What the run was on."""
+
+    name: str
+    type: str
+    """ "cuda" or "cpu"."""
+    arch: str | None
+    """ "sm_90"; None on a CPU."""
+    num_sms: int | None
+    memory_bytes: int | None
+    driver: str | None
+    clocks_mhz: Clocks | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ceilings:
+    """What this device can do at the most, measured in the same run."""
+
+    copy_gbps: float
+    """Bytes read and written by a copy, in 1e9 a second."""
+    matmul_tflops: Mapping[str, float]
+    """dtype → what PyTorch's own matrix product (cuBLAS on a GPU) reaches, in 1e12 a second."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One op on one case, dtype and backend, in one direction."""
+
+    op: str
+    case: str
+    dtype: str
+    direction: Direction
+    backend: str
+    peer: bool
+    """Whether the backend is somebody else's code, there to be compared with."""
+    size: int
+    """What plots have as their x axis: bytes moved."""
+    median_ms: float | None
+    """None: there is no timing, and `error` says why."""
+    low_ms: float | None
+    """20th percentile."""
+    high_ms: float | None
+    """80th percentile."""
+    bytes: int
+    flops: int
+    rate: float | None
+    """Bytes or operations a second, in `unit`."""
+    unit: Unit
+    ceiling_percent: float | None
+    """`rate` beside the ceiling of the same unit."""
+    intensity: float
+    """Operations a byte."""
+    error: str | None
+    graph: bool
+    """Whether the calls were replayed from a CUDA graph."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """A run."""
+
+    schema: int
+    device: Device
+    ceilings: Ceilings
+    versions: Mapping[str, str]
+    """Distribution → version."""
+    date: str
+    """ISO 8601, UTC."""
+    commit: str | None
+    """Of the checkout that the run was started in."""
+    rows: tuple[Row, ...]
+
+
+def write(results: Results, path: Path) -> None:
+    """Write a run to a file, whole or not at all: what stood there before stays until the new file is complete.
+
+    Raises:
+        ResultsError: the file cannot be written.
+    """
+    partial = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(asdict(results), stream, indent=1, allow_nan=False)
+            stream.write("\n")
+        Path(partial).chmod(0o644)  # mkstemp makes files that the user alone may read
+        Path(partial).replace(path)
+    except OSError as error:
+        if partial is not None:
+            with contextlib.suppress(OSError):
+                Path(partial).unlink()
+        raise ResultsError(f"results cannot be written to {path}: {error.strerror or error}") from error
+
+
+def read(path: Path) -> Results:
+    """A run from a file.
+
+    Raises:
+        ResultsError: there is no such file, it is no JSON, or a field is missing, unknown or of another type.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultsError(f"{path} cannot be read as results of a benchmark: {error}") from error
+    if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
+        raise ResultsError(f"{path}: schema must be {SCHEMA}, got {data['schema']!r}; another TileGym wrote this file")
+    return _record(Results, data, str(path))
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _record(cls: type[T], data: Any, where: str) -> T:
+    """A dataclass from a JSON object that has its fields and no others."""
+    if not isinstance(data, dict):
+        raise ResultsError(f"{where}: expected an object with the fields of {cls.__name__}, got {_shown(data)}")
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
+    if wrong := sorted(names ^ data.keys()):
+        raise ResultsError(f"{where}: fields missing or unknown: {', '.join(wrong)}")
+    return cls(**{name: _value(hint, data[name], f"{where}: {name}") for name, hint in get_type_hints(cls).items()})
+
+
+def _value(hint: Any, data: Any, where: str) -> Any:
+    """A value of the type that a field's hint names."""
+    origin, args = get_origin(hint), get_args(hint)
+    if NoneType in args:  # X | None
+        return None if data is None else _value(args[0], data, where)
+    if is_dataclass(hint):
+        return _record(hint, data, where)  # type: ignore[arg-type]  # a class, not an instance
+    if origin is tuple and isinstance(data, list):
+        return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
+    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(data, dict):
+        return {key: _value(args[1], item, f"{where}[{key!r}]") for key, item in data.items()}
+    if hint is float and type(data) in (int, float):
+        return float(data)
+    if (hint in (int, str, bool) and type(data) is hint) or (origin is Literal and data in args):
+        return data
+    expected = " or ".join(map(repr, args)) if origin is Literal else getattr(hint, "__name__", str(hint))
+    raise ResultsError(f"{where}: expected {expected}, got {_shown(data)}")
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else f"{text[:57]}..."
