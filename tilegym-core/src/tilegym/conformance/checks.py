@@ -168,7 +168,7 @@ def _check_form(op: Op, contract: Contract, arguments: dict[str, Any], result: A
         form = [(t.shape, t.dtype, t.device, t.stride()) for t in (got, expected)]
         assert form[0] == form[1], f"expected (shape, dtype, device, strides) {form[1]}, got {form[0]}"
     if canonical.get(OUT) is not None:
-        assert result is canonical[OUT], "expected the tensor that was to be written, got another"
+        assert result is canonical[OUT], "a tensor was to be written, and something else was returned"
 
 
 def _canonical(op: Op, arguments: dict[str, Any]) -> dict[str, Any]:
