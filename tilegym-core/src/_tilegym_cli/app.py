@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from _tilegym_cli import listings, new, tables
+from _tilegym_cli import bench, listings, new, tables
 from tilegym.__about__ import __version__
 from tilegym.errors import TileGymError
 from tilegym.plugins import catalogue
@@ -32,6 +32,7 @@ app = typer.Typer(
     help="GPU kernels with plugins: what is installed, what runs here, and why not.",
 )
 
+app.add_typer(bench.app, name="bench")
 app.add_typer(new.app, name="new")
 
 Json = Annotated[bool, typer.Option("--json", help="Print plain JSON and nothing else.")]

@@ -72,6 +72,8 @@ class Gradient:
     reduction: Callable[..., tuple[int, ...]] | None = None
     """For each of `inputs`, how many terms are added up for one element of its gradient, from canonical arguments;
     None: the contract's `reduction`, or as many as the output has elements for one of the input."""
+    flops: Callable[..., int] | None = None
+    """Floating-point operations of the backward, from canonical arguments; None: twice those of the forward."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +94,7 @@ class Contract:
     """Empty outputs of the right shape, dtype, strides and device, from canonical arguments."""
     # The functions above return a tensor, or a tuple of them as `outputs` names.
     samples: Callable[[], Iterable[Sample]]
-    """The cases that tests, benchmarks and tuning share."""
+    """The cases that tests and tuning share."""
     bytes_moved: Callable[..., int]
     """Bytes that must be read and written at the least, from canonical arguments."""
     flops: Callable[..., int]
@@ -111,6 +113,9 @@ class Contract:
     as in dropout outside of training; None if there is something to compute."""
     dressed: Callable[..., Any] | None = None
     """From what the backend returned and the canonical arguments: what the caller gets, if not tensors alone."""
+    benchmarks: Callable[[], Iterable[Sample]] | None = None
+    """The cases that are timed, named by their sizes ("16384x4096"): some too large for any cache, and a few that move
+    at most 4 MiB, which a quick run on a CPU takes. None: the largest of `samples`."""
 
 
 # -- checks that every contract needs; each message says what, where, expected, got ---------------------------------

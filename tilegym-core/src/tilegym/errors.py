@@ -72,6 +72,10 @@ class CompilationError(TileGymError, RuntimeError):
     """A kernel cannot be compiled for an architecture; the message says which, and what the compiler says."""
 
 
+class BenchmarkError(TileGymError, RuntimeError):
+    """A benchmark cannot be run as asked for; the message says what it lacks."""
+
+
 class ResultsError(TileGymError, ValueError):
     """A file with results of a benchmark cannot be read or written, or holds none."""
 

@@ -59,6 +59,8 @@ class Backend:
     """Among usable backends `auto` takes the highest; the PyTorch reference has -100, so that it comes last."""
     auto: bool = True
     """False: only ever chosen by name, scope or environment."""
+    peer: bool = False
+    """True: somebody else's code, there to be compared with in benchmarks; goes with `auto=False`."""
     composite: bool = False
     """True: implementations are plain PyTorch code, through which autograd, vmap and the compiler can see."""
     probe: Callable[[torch.device], str | None] | None = None

@@ -108,6 +108,16 @@ class Results:
     rows: tuple[Row, ...]
 
 
+def check_writable(path: Path) -> None:
+    """Raise ResultsError unless a file can be made there; asked before a long run rather than after."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ResultsError(f"results cannot be written to {path}: {error.strerror or error}") from error
+
+
 def write(results: Results, path: Path) -> None:
     """Write a run to a file, whole or not at all: what stood there before stays until the new file is complete.
 

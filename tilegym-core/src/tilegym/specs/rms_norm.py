@@ -182,6 +182,18 @@ def samples() -> Iterator[Sample]:
     yield case("large", (8, 300), input=TensorSpec(shape=(8, 300), fill="large"))
 
 
+def benchmarks() -> Iterator[Sample]:
+    small = [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096)]
+    for rows, columns in [*small, (32768, 1024), (16384, 4096), (8192, 8192)]:
+        args = {
+            "input": TensorSpec(shape=(rows, columns)),
+            "normalized_shape": (columns,),
+            "weight": TensorSpec(shape=(columns,)),
+            "eps": 1e-6,
+        }
+        yield Sample(name=f"{rows}x{columns}", args=args)
+
+
 rms_norm.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -189,6 +201,7 @@ rms_norm.contract = Contract(
     reduction=lambda input, normalized_shape, *_: math.prod(normalized_shape),
     fake=fake,
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=bytes_moved,
     flops=lambda input, *_: 4 * input.numel(),
     gradient=Gradient(

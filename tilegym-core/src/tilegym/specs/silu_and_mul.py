@@ -87,6 +87,11 @@ def samples() -> Iterator[Sample]:
         yield Sample(name=f"out-{out_layout}", args=args)
 
 
+def benchmarks() -> Iterator[Sample]:
+    for rows, half in [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096), (4096, 14336), (8192, 14336)]:
+        yield Sample(name=f"{rows}x(2*{half})", args={"input": TensorSpec(shape=(rows, 2 * half))})
+
+
 silu_and_mul.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -94,6 +99,7 @@ silu_and_mul.contract = Contract(
     reduction=lambda input, out=None: 1,
     fake=fake,
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=lambda input, out=None: input.numel() * input.element_size() * 3 // 2,
     gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
     flops=lambda input, out=None: 5 * input.numel() // 2,

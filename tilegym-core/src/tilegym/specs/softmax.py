@@ -76,6 +76,12 @@ def samples() -> Iterator[Sample]:
     yield Sample(name="large", args={"x": TensorSpec(shape=(8, 300), fill="large")})
 
 
+def benchmarks() -> Iterator[Sample]:
+    small = [(256, 1024), (1024, 1024), (4096, 1024), (4096, 4096)]
+    for shape in [*small, (32768, 257), (32768, 1024), (16384, 4096), (8192, 16384), (4096, 65536)]:
+        yield Sample(name="x".join(map(str, shape)), args={"x": TensorSpec(shape=shape)})
+
+
 softmax.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -83,6 +89,7 @@ softmax.contract = Contract(
     reduction=lambda x: x.shape[-1],
     fake=fake,
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=lambda x: 2 * x.numel() * x.element_size(),
     flops=lambda x: 5 * x.numel(),
     gradient=Gradient(inputs=("x",), magnitude=gradient_magnitude, saved=("output",), like=("output",)),

@@ -21,7 +21,7 @@ def materialize(
     Args:
         sample: from `contract.samples()`.
         dtype: that of every tensor whose spec names none.
-        device: where the tensors are put; the values do not depend on it.
+        device: where the tensors are put; the values do not depend on it. "meta": shapes and strides alone, at once.
         seed: of the values; the argument's name is mixed in.
     """
     return {
@@ -33,6 +33,8 @@ def materialize(
 
 
 def _make(spec: TensorSpec, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+    if device.type == "meta":
+        return _laid_out(torch.empty(spec.shape, dtype=spec.dtype or dtype, device=device), spec.layout)
     generator = torch.Generator().manual_seed(seed)
     values = _fill(spec, generator).to(spec.dtype or dtype)
     return _laid_out(values.to(device), spec.layout)

@@ -1,0 +1,380 @@
+"""Benchmarks: what is timed and counted, that nothing wrong is, and how long runs are kept within bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tilegym
+from tilegym.benchmarking import suite, timing
+from tilegym.benchmarking.cases import QUICK_BYTES, cases
+from tilegym.benchmarking.ceilings import ceiling_of, measure_ceilings, unit_of
+from tilegym.benchmarking.results import Ceilings
+from tilegym.benchmarking.suite import Options, plan, run
+from tilegym.benchmarking.timing import Timing, rotation, time_calls
+from tilegym.contract import Sample, TensorSpec
+from tilegym.errors import (
+    BackendUnavailableError,
+    BenchmarkError,
+    DtypeError,
+    RegistrationError,
+    UnknownBackendError,
+    UnknownOpError,
+)
+from tilegym.testing import materialize
+
+CPU = torch.device("cpu")
+BF16 = torch.bfloat16
+CEILINGS = Ceilings(copy_gbps=4.0, matmul_tflops={"bfloat16": 1.0})
+SMALL, LARGE = (4, 8), (16, 8)
+MOVED = {"4x8": 2 * 32 * 2, "16x8": 2 * 128 * 2}
+
+
+@pytest.fixture
+def softmax(monkeypatch):
+    """The op, with two tiny benchmark cases, the larger one first."""
+    op = tilegym.ops.softmax
+
+    def tiny():
+        for shape in (LARGE, SMALL):
+            yield Sample(name=f"{shape[0]}x{shape[1]}", args={"x": TensorSpec(shape=shape)})
+
+    monkeypatch.setattr(op, "contract", replace(op.contract, benchmarks=tiny))
+    return op
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Calls take 2 ms each, whatever they do; the fixture's value is how many sets of calls were timed."""
+    timed = []
+
+    def time_calls(calls, device, **_):
+        timed.append([call() for call in calls])
+        return Timing(median=2.0, low=1.5, high=3.0)
+
+    monkeypatch.setattr(suite, "time_calls", time_calls)
+    return timed
+
+
+def register(backend, function, **options):
+    tilegym.register_impl("softmax", backend, **options)(function)
+
+
+def rows(planned=None, **options):
+    planned = planned or plan(["softmax"], [BF16], CPU)
+    return list(run(planned, CEILINGS, Options(device=CPU, **options)))
+
+
+def right(x):
+    return torch.softmax(x, -1)
+
+
+# -- cases ------------------------------------------------------------------------------------------------------------
+
+
+def test_cases_come_from_the_contract_smallest_first():
+    found = cases("rms_norm", BF16)
+    assert [case.sample.name for case in found] == [
+        case.name for case in sorted(tilegym.ops.rms_norm.contract.benchmarks(), key=lambda s: bytes_of(s, "rms_norm"))
+    ]
+    assert {"32768x1024", "16384x4096", "8192x8192"} <= {case.sample.name for case in found}
+    first = found[0]
+    assert (first.sample.name, first.dtype_name) == ("256x1024", "bfloat16")
+    assert (first.forward.bytes, first.forward.flops) == (2 * (2 * 256 * 1024 + 1024), 4 * 256 * 1024)
+
+
+def bytes_of(sample, op):
+    contract = getattr(tilegym.ops, op).contract
+    return contract.bytes_moved(*contract.canonical(**materialize(sample, dtype=BF16, device="meta")))
+
+
+def test_backward_reads_what_was_saved_and_writes_the_gradients():
+    size, weight, rstd = 2 * 256 * 1024, 2 * 1024, 4 * 256
+    softmax, norm = cases("softmax", BF16)[0], cases("rms_norm", BF16)[0]
+    assert softmax.backward.bytes == 3 * size  # output and its gradient in, one gradient out
+    assert softmax.backward.flops == 2 * softmax.forward.flops
+    assert norm.backward.bytes == (2 * size + weight + rstd) + (size + weight)  # no bias: it is not counted
+
+
+def test_backward_flops_are_the_contracts_own_if_it_has_them(monkeypatch):
+    contract = tilegym.ops.softmax.contract
+    own = replace(contract, gradient=replace(contract.gradient, flops=lambda x: 7 * x.numel()))
+    monkeypatch.setattr(tilegym.ops.softmax, "contract", own)
+    assert cases("softmax", BF16)[0].backward.flops == 7 * 256 * 1024
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "silu_and_mul", "softmax"])
+def test_quick_takes_small_cases(op):
+    found = cases(op, BF16, quick=True)
+    assert 2 <= len(found) <= 3
+    assert all(case.forward.bytes <= QUICK_BYTES for case in found)
+    assert cases(op, BF16)[-1].forward.bytes > 2**28
+
+
+def test_quick_takes_the_smallest_if_none_is_small(softmax, monkeypatch):
+    monkeypatch.setattr("tilegym.benchmarking.cases.QUICK_BYTES", 10)
+    assert [case.sample.name for case in cases("softmax", BF16, quick=True)] == ["4x8"]
+
+
+def test_a_contract_without_benchmarks_gives_its_largest_samples(monkeypatch):
+    contract = replace(tilegym.ops.softmax.contract, benchmarks=None)
+    monkeypatch.setattr(tilegym.ops.softmax, "contract", contract)
+    shapes = [case.sample.args["x"].shape for case in cases("softmax", BF16)]
+    assert len(shapes) == 3
+    assert shapes[-1] == (1, 262144)
+
+
+def test_cases_of_what_has_none():
+    tilegym.dispatch("lawless")(lambda x: x)
+    with pytest.raises(RegistrationError, match="'lawless' has no contract"):
+        cases("lawless", BF16)
+    with pytest.raises(DtypeError, match="'softmax' takes bfloat16, float16, float32, not float64"):
+        cases("softmax", torch.float64)
+    with pytest.raises(UnknownOpError, match=r"Did you mean 'softmax'"):
+        cases("sofmax", BF16)
+
+
+# -- what is run ------------------------------------------------------------------------------------------------------
+
+
+def test_backends_are_all_that_can_serve_peers_last(site, softmax):
+    site.backend("ours", "priority=1", ops={"softmax": "return x"})
+    site.backend("theirs", "priority=9, auto=False, peer=True", ops={"softmax": "return x"})
+    site.backend("absent", "probe=lambda device: 'no driver'", ops={"softmax": "return x"})
+    site.backend("idle", "")
+    planned = plan([], [BF16], CPU)
+    assert [(case.sample.name, names) for case, _, names in planned.entries] == [
+        ("4x8", ("ours", "theirs")),
+        ("16x8", ("ours", "theirs")),
+    ]
+    assert planned.left_out == {"backend absent": "no driver"}
+    assert (planned.rows, planned.backends) == (4, ["ours", "theirs"])
+    assert [row.peer for row in rows(planned)] == [False, True] * 2
+
+
+def test_unknown_and_unusable_names_are_errors(site, softmax):
+    site.backend("absent", "probe=lambda device: 'no driver'")
+    with pytest.raises(UnknownBackendError, match=r"'absnt'.* Did you mean 'absent'"):
+        plan(["softmax"], [BF16], CPU, backends=["absnt"])
+    with pytest.raises(BackendUnavailableError, match="'absent' cannot run on cpu: no driver"):
+        plan(["softmax"], [BF16], CPU, backends=["absent"])
+    with pytest.raises(UnknownOpError):
+        plan(["nothing"], [BF16], CPU)
+    with pytest.raises(DtypeError):
+        plan(["softmax"], [torch.float64], CPU)
+
+
+def test_without_names_what_cannot_be_timed_is_told(softmax):
+    register("mine", right)
+    tilegym.dispatch("lawless")(lambda x: x)
+    planned = plan([], [torch.float64], CPU)
+    assert planned.entries == ()
+    assert planned.left_out["lawless"] == "it has no contract"
+    assert "not float64" in planned.left_out["softmax in float64"]
+
+
+def test_a_wrong_answer_gets_no_timing(softmax, clock):
+    register("mine", right)
+    register("doubled", lambda x: 2 * right(x))
+    register("nan", lambda x: right(x) * torch.nan)
+    register("shape", lambda x: right(x)[:1])
+    register("boom", lambda x: 1 / 0)
+    register("picky", right, supports=lambda x: "only on Sundays")
+    found = {(row.backend, row.case): row for row in rows()}
+    assert len(found) == 12
+    assert len(clock) == 2
+    for case in ("4x8", "16x8"):
+        assert found["mine", case].median_ms == 2.0
+        assert found["mine", case].error is None
+        for backend, error in {
+            "doubled": "wrong: output: norm error 1",
+            "nan": "wrong: ",
+            "shape": "wrong: expected shape(s) ",
+            "boom": "failed: ZeroDivisionError: division by zero",
+            "picky": "refused: NoImplementationError: softmax: backend 'picky' refuses this call: only on Sundays",
+        }.items():
+            row = found[backend, case]
+            assert row.error.startswith(error)
+            assert (row.median_ms, row.low_ms, row.high_ms, row.rate, row.ceiling_percent) == (None,) * 5
+
+
+def test_figures_follow_from_time_bytes_and_ceiling(softmax, clock):
+    register("mine", right)
+    for row in rows():
+        assert (row.median_ms, row.low_ms, row.high_ms) == (2.0, 1.5, 3.0)
+        assert row.bytes == row.size == MOVED[row.case]
+        assert row.unit == "GB/s"
+        assert row.rate == pytest.approx(MOVED[row.case] / 2e-3 / 1e9)
+        assert row.ceiling_percent == pytest.approx(100 * row.rate / 4.0)
+        assert row.intensity == row.flops / row.bytes == 5 / 4
+
+
+def test_compute_bound_figures_are_in_tflops(softmax, clock, monkeypatch):
+    contract = replace(softmax.contract, flops=lambda x: 2000 * x.numel())
+    monkeypatch.setattr(softmax, "contract", contract)
+    register("mine", right)
+    row = rows()[0]
+    assert (row.flops, row.intensity, row.unit) == (64000, 500.0, "TFLOP/s")
+    assert row.rate == pytest.approx(64000 / 2e-3 / 1e12)
+    assert row.ceiling_percent == pytest.approx(100 * row.rate / 1.0)
+
+
+def test_every_set_of_inputs_is_called(softmax, clock):
+    seen = set()
+
+    def mine(x):
+        seen.add(x.data_ptr())
+        return right(x)
+
+    register("mine", mine)
+    rows(plan(["softmax"], [BF16], CPU))
+    assert len(clock[0]) == 4
+    assert len(seen) == 8
+
+
+def test_a_slow_backend_is_told_and_spared_the_larger_cases(softmax, clock):
+    register("mine", right)
+    register("slow", right)
+    first, second, third, fourth = rows(call_seconds=0.0)
+    assert first.error.startswith("too slow: one call took 0.0 s, and may take 0 s")
+    assert first.error.replace("too slow", "not run: at 4x8 too slow", 1) == third.error
+    assert second.error.startswith("too slow")
+    assert fourth.error.startswith("not run")
+    assert clock == []
+
+
+def test_a_run_ends_in_time(softmax, clock):
+    register("mine", right)
+    assert [row.error for row in rows(total_seconds=0.0)] == ["not run: the 0 s of this run were over"] * 2
+    assert clock == []
+
+
+# -- backward ---------------------------------------------------------------------------------------------------------
+
+
+class Halved(torch.autograd.Function):
+    """Softmax whose gradient is half of the right one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.softmax(x, -1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return y * (grad - (grad * y).sum(-1, keepdim=True)) / 2
+
+
+def test_backward_is_checked_and_timed_alone(softmax, clock):
+    forwards = []
+
+    def mine(x):
+        forwards.append(x)
+        return right(x)
+
+    register("mine", mine, composite=True)
+    register("half", Halved.apply, composite=True)
+    planned = plan(["softmax"], [torch.float32], CPU, backward=True)
+    assert [direction for _, direction, _ in planned.entries] == ["forward", "forward", "backward", "backward"]
+    only = replace(planned, entries=tuple(entry for entry in planned.entries if entry[1] == "backward"))
+    half, mine_row, *_ = rows(only)
+    assert (half.backend, half.median_ms) == ("half", None)
+    assert half.error.startswith("wrong: gradient of x: norm error 0.5")
+    assert (mine_row.error, mine_row.direction, mine_row.bytes) == (None, "backward", 3 * 4 * 32)
+    assert len(forwards) == 8  # one for each set of both cases: the timed calls run no forward
+    assert [len(calls) for calls in clock] == [4, 4]
+    (grad,) = clock[0][0]
+    assert grad.shape == SMALL
+
+
+def test_an_op_without_gradient_says_so(softmax, monkeypatch):
+    monkeypatch.setattr(softmax, "contract", replace(softmax.contract, gradient=None))
+    register("mine", right)
+    planned = plan(["softmax"], [BF16], CPU, backward=True)
+    assert {direction for _, direction, _ in planned.entries} == {"forward"}
+    assert planned.left_out == {"softmax, backward": "it has no gradient"}
+
+
+# -- timing and ceilings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced", "expanded", "strided"])
+def test_rotation_copies_values_and_layout(layout):
+    sample = Sample(name="s", args={"x": TensorSpec(shape=(6, 10), layout=layout), "p": 0.5})
+    arguments = materialize(sample, dtype=BF16)
+    sets = rotation(arguments, 240, CPU)
+    assert len(sets) == 4
+    assert len({one["x"].untyped_storage().data_ptr() for one in sets}) == 4
+    for one in sets:
+        assert one["p"] == 0.5
+        assert torch.equal(one["x"], arguments["x"])
+        assert one["x"].stride() == arguments["x"].stride()
+        assert one["x"].storage_offset() == arguments["x"].storage_offset()
+    assert len(rotation(arguments, 2**40, CPU)) == 2
+
+
+def test_calls_take_turns():
+    counts = [0, 0, 0]
+
+    def count(index):
+        counts[index] += 1
+
+    found = time_calls([lambda i=i: count(i) for i in range(3)], CPU, seconds=0.01)
+    assert 0 < found.low <= found.median <= found.high
+    assert max(counts) - min(counts) <= 1
+    assert min(counts) > 10
+
+
+def test_a_graph_needs_a_gpu():
+    with pytest.raises(BenchmarkError, match="CUDA graphs"):
+        Options(device=CPU, graph=True)
+
+
+def test_a_call_that_is_timed_once_has_a_spread_of_none(monkeypatch):
+    from torch.utils import benchmark
+
+    class Once:
+        def __init__(self, *_, **__):
+            pass
+
+        def blocked_autorange(self, **_):
+            return type("Measurement", (), {"times": [0.25]})
+
+    monkeypatch.setattr(benchmark, "Timer", Once)
+    assert timing.time_calls([lambda: None], CPU) == Timing(median=250.0, low=250.0, high=250.0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "intensity", "unit"),
+    [
+        ("bfloat16", 249, "GB/s"),
+        ("bfloat16", 251, "TFLOP/s"),  # 1 TFLOP/s over 4 GB/s: 250 operations a byte
+        ("float8_e5m2", 1e9, "GB/s"),  # no ceiling was measured
+    ],
+)
+def test_what_binds_an_op(dtype, intensity, unit):
+    assert unit_of(CEILINGS, dtype, intensity) == unit
+    assert ceiling_of(CEILINGS, dtype, unit) == {"GB/s": 4.0, "TFLOP/s": 1.0}[unit]
+
+
+def test_elementwise_ops_are_bound_by_memory_whatever_a_cpu_multiplies():
+    slow = Ceilings(copy_gbps=10.0, matmul_tflops={"bfloat16": 1e-3})
+    assert [unit_of(slow, "bfloat16", intensity) for intensity in (5, 15.9, 16)] == ["GB/s", "GB/s", "TFLOP/s"]
+
+
+def test_ceilings_are_of_this_device(monkeypatch):
+    sizes = []
+
+    def time_calls(calls, device):
+        sizes.append(calls[0]().shape)
+        return Timing(median=9.0, low=2.0, high=9.0)
+
+    monkeypatch.setattr("tilegym.benchmarking.ceilings.time_calls", time_calls)
+    found = measure_ceilings(CPU, [torch.float32, torch.float8_e5m2])
+    assert sizes == [(512, 512), (2**26,)]
+    assert found.copy_gbps == pytest.approx(2 * 2**26 / 2e-3 / 1e9)
+    assert found.matmul_tflops == {"float32": pytest.approx(2 * 512**3 / 2e-3 / 1e12)}

@@ -1,0 +1,233 @@
+"""`tilegym bench`: time ops beside their peers, and compare two runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tilegym.benchmarking.results import Results, Row
+    from tilegym.benchmarking.suite import Options, Plan
+
+_QUICK_SECONDS: Final = 100.0  # of timing; what else a quick run does leaves it under 2 minutes
+
+
+class _RunByDefault(TyperGroup):
+    """`tilegym bench softmax` is `tilegym bench run softmax`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command's name in front, unless one is there or help is wanted."""
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    help="Time ops on every backend, beside this device's own ceiling; `run` may be left out: tilegym bench softmax.",
+)
+
+
+@app.command("run")
+def run(
+    ops: Annotated[
+        list[str] | None, typer.Argument(metavar="[OP]...", help="Ops; none: all.", show_default=False)
+    ] = None,
+    *,
+    backends: Annotated[str | None, typer.Option(help="Names, comma separated; by default all that can run.")] = None,
+    dtype: Annotated[str, typer.Option(help="Names, comma separated: bf16, float32 ...")] = "bf16",
+    device: Annotated[str | None, typer.Option(help="By default the GPU, if there is one.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small cases alone, in under 2 minutes.")] = False,
+    backward: Annotated[bool, typer.Option("--backward", help="Gradients too.")] = False,
+    graph: Annotated[bool, typer.Option("--graph", help="Replay calls from a CUDA graph.")] = False,
+    patience: Annotated[float, typer.Option(help="Seconds that one call may take; slower ones get no timing.")] = 5.0,
+    json: Annotated[Path | None, typer.Option(help="Write the results to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot for each op to this folder.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Write results and plots below this folder, by device and date.")
+    ] = None,
+) -> None:
+    """Check each op on each backend against float64, then time it.
+
+    The exit status is 1 if a backend that is no peer gave a wrong answer or failed.
+    """
+    from _tilegym_cli.explain import parse_device, parse_dtype
+    from tilegym.benchmarking import results as files
+    from tilegym.benchmarking.suite import FAILED, WRONG, Options, plan
+
+    where = parse_device(device or _default_device())
+    options = Options(
+        device=where,
+        graph=graph,
+        seconds=0.05 if quick else 0.2,
+        call_seconds=patience,
+        total_seconds=_QUICK_SECONDS if quick else None,
+    )
+    planned = plan(
+        ops or [],
+        [parse_dtype(name.strip()) for name in dtype.split(",")],
+        where,
+        backends=None if backends is None else [name.strip() for name in backends.split(",")],
+        quick=quick,
+        backward=backward,
+    )
+    if not planned.entries:
+        reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
+        raise typer.BadParameter(f"there is nothing to time on {where}{reasons}")
+    if json is not None:
+        files.check_writable(json)  # before the work, not after
+    found = _measure(planned, options)
+    _show(found, planned)
+    if json is not None:
+        files.write(found, json)
+    if plot is not None:
+        _plot(found, plot)
+    if results is not None:
+        _keep(found, results, quick=quick)
+    if any(not row.peer and (row.error or "").startswith((WRONG, FAILED)) for row in found.rows):
+        raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare(
+    before: Annotated[Path, typer.Argument(help="Results of `tilegym bench --json`.")],
+    after: Annotated[Path, typer.Argument(help="Results to judge by them.")],
+    *,
+    threshold: Annotated[float, typer.Option(min=0, help="How much longer a call may take: 0.05 is 5 %.")] = 0.05,
+) -> None:
+    """Show how much longer each call takes in the second run.
+
+    The exit status is 1 if one is past the threshold or gives no timing any more, and 2 if the runs cannot be compared.
+    """
+    from _tilegym_cli.tables import console, lines, show, table
+    from tilegym.benchmarking import compare as comparing
+    from tilegym.benchmarking.results import read
+    from tilegym.errors import ResultsError
+
+    try:
+        found = comparing.compare(read(before), read(after))
+    except ResultsError as error:
+        typer.echo(f"tilegym: {error}", err=True)
+        raise typer.Exit(2) from None
+    target = console()
+    changes = sorted(found.changes, key=lambda change: -(change.ratio or 0.0))
+    cells = [
+        (*_label(one.before), _ms(one.before), _ms(one.after), _ratio(one.ratio), one.slower(threshold))
+        for one in changes
+    ]
+    headings = ("op", "case", "dtype", "way", "backend", "ms before", "after", "ratio", "slower")
+    table(target, f"{before} → {after}", headings, cells)
+    lines(target, f"Only in {before}", _by_label(found.only_before))
+    lines(target, f"Only in {after}", _by_label(found.only_after))
+    if found.geometric_mean is not None:
+        show(target, f"Geometric mean of the ratios: {found.geometric_mean:.3f}")
+    if any(change.slower(threshold) for change in changes):
+        raise typer.Exit(1)
+
+
+def _default_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _measure(planned: Plan, options: Options) -> Results:
+    """Run the plan with a progress bar on the standard error."""
+    from datetime import datetime, timezone
+
+    from tilegym.benchmarking import machine
+    from tilegym.benchmarking.ceilings import measure_ceilings
+    from tilegym.benchmarking.results import SCHEMA, Results
+    from tilegym.benchmarking.suite import run
+
+    started = datetime.now(timezone.utc)
+    device = machine.describe_device(options.device)
+    ceilings = measure_ceilings(options.device, dict.fromkeys(case.dtype for case, _, _ in planned.entries))
+    return Results(
+        schema=SCHEMA,
+        device=device,
+        ceilings=ceilings,
+        versions=machine.versions(planned.backends),
+        date=started.isoformat(timespec="seconds"),
+        commit=machine.commit(),
+        rows=tuple(_with_progress(run(planned, ceilings, options), planned.rows)),
+    )
+
+
+def _with_progress(rows: Iterator[Row], total: int) -> Iterator[Row]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("the first", total=total)
+        for row in rows:
+            progress.update(task, advance=1, description=" ".join(_label(row)))
+            yield row
+
+
+def _label(row: Row) -> tuple[str, ...]:
+    return row.op, row.case, row.dtype, row.direction, row.backend
+
+
+def _by_label(rows: tuple[Row, ...]) -> dict[str, str]:
+    return {" ".join(_label(row)): row.error or f"{_ms(row)} ms" for row in rows}
+
+
+def _ms(row: Row) -> str | None:
+    return None if row.median_ms is None else f"{row.median_ms:.4g}"
+
+
+def _ratio(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{ratio:.3f}"
+
+
+def _show(found: Results, planned: Plan) -> None:
+    """The table, and below it what has no timing, and why."""
+    from _tilegym_cli.tables import console, lines, table
+
+    target = console()
+    matmul = ", ".join(f"{dtype} {value:.4g}" for dtype, value in found.ceilings.matmul_tflops.items())
+    facts = {
+        "device": found.device.name,
+        "ceilings": f"copy {found.ceilings.copy_gbps:,.0f} GB/s; matrix product {matmul or 'none'} TFLOP/s",
+    }
+    lines(target, "Here", facts)
+    cells = [
+        (*_label(row), _ms(row), _spread(row), f"{row.rate:,.4g}", row.unit, f"{row.ceiling_percent:.1f}")
+        for row in found.rows
+        if row.rate is not None and row.ceiling_percent is not None
+    ]
+    headings = ("op", "case", "dtype", "way", "backend", "ms", "20-80 %", "rate", "unit", "% of ceiling")
+    table(target, "Medians; results were right", headings, cells)
+    lines(target, "Not timed", {" ".join(_label(row)): row.error for row in found.rows if row.error is not None})
+    lines(target, "Left out", dict(planned.left_out))
+
+
+def _spread(row: Row) -> str:
+    return f"{row.low_ms:.4g}-{row.high_ms:.4g}"
+
+
+def _plot(found: Results, folder: Path) -> None:
+    from tilegym.benchmarking.plots import plot
+
+    for path in plot(found, folder):
+        typer.echo(f"wrote {path}")
+
+
+def _keep(found: Results, folder: Path, *, quick: bool) -> None:
+    """`FOLDER/nvidia-h200/2026-11-30T140000.json`, and plots in a folder of that name; quick runs say so."""
+    from tilegym.benchmarking.machine import folder_name
+    from tilegym.benchmarking.results import write
+
+    name = found.date.partition("+")[0].replace(":", "") + ("-quick" if quick else "")
+    path = folder / folder_name(found.device) / f"{name}.json"
+    write(found, path)
+    typer.echo(f"wrote {path}")
+    _plot(found, path.with_suffix(""))

@@ -1,0 +1,272 @@
+"""A run: each result is checked against float64 first, and a wrong one gets no timing.
+
+The check is that of the tests: the contract's own reference and error bound, on the whole result. In float64 it takes
+some ten times the memory of the case.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from tilegym import registry
+from tilegym.availability import find_backend, why_unusable
+from tilegym.benchmarking.cases import cases
+from tilegym.benchmarking.ceilings import ceiling_of, unit_of
+from tilegym.benchmarking.results import Row
+from tilegym.benchmarking.timing import rotation, time_calls
+from tilegym.errors import BackendUnavailableError, BenchmarkError, ContractError, NoImplementationError
+from tilegym.selection import candidates_of
+from tilegym.testing import assert_accurate
+from tilegym.testing.gradients import differentiable_outputs, measure_gradients
+from tilegym.text import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.results import Ceilings, Direction
+    from tilegym.benchmarking.timing import Timing
+
+WRONG: Final = "wrong: "
+FAILED: Final = "failed: "
+"""How the errors begin that tell of a broken backend; one that refuses a case, or is too slow for it, is not broken."""
+_SLOW: Final = "too slow: "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How a run is made."""
+
+    device: torch.device
+    graph: bool = False
+    """Replay calls from a CUDA graph."""
+    seconds: float = 0.2
+    """About how long each timing takes."""
+    call_seconds: float = 5.0
+    """A call that takes longer is not timed, nor are larger cases of its op and backend."""
+    total_seconds: float | None = None
+    """What has not begun by then is not run."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no device can do."""
+        if self.graph and self.device.type != "cuda":
+            raise BenchmarkError(f"CUDA graphs (--graph) are for CUDA devices; this run is on {self.device}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a run consists of."""
+
+    entries: tuple[tuple[Case, Direction, tuple[str, ...]], ...]
+    """A case, a direction, and the backends."""
+    left_out: Mapping[str, str]
+    """What could have been in it, and why it is not."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it gives."""
+        return sum(len(backends) for _, _, backends in self.entries)
+
+    @property
+    def backends(self) -> list[str]:
+        """All that take part, each once."""
+        return list(dict.fromkeys(name for _, _, backends in self.entries for name in backends))
+
+
+def plan(
+    ops: Sequence[str],
+    dtypes: Iterable[torch.dtype],
+    device: torch.device,
+    *,
+    backends: Sequence[str] | None = None,
+    quick: bool = False,
+    backward: bool = False,
+) -> Plan:
+    """What to time.
+
+    Args:
+        ops: names; none: every op with a contract.
+        dtypes: those of the cases.
+        device: where the tensors are.
+        backends: names; None: all that implement an op and can run on the device, peers among them.
+        quick: small cases alone.
+        backward: gradients too, where an op has them.
+
+    Raises:
+        UnknownOpError, UnknownBackendError, BackendUnavailableError: a name that nothing has, or nothing here.
+        DtypeError: an op that was named does not take a dtype.
+    """
+    chosen = None if backends is None else tuple(_usable(name, device) for name in backends)
+    left_out: dict[str, str] = {}
+    entries: list[tuple[Case, Direction, tuple[str, ...]]] = []
+    for name in ops or registry.op_names():
+        op = registry.get_op(name)
+        if op.contract is None and not ops:
+            left_out[name] = "it has no contract"
+            continue
+        servants = chosen if chosen is not None else _candidates(name, device, left_out)
+        for dtype in dtypes:
+            try:
+                found = cases(name, dtype, quick=quick)
+            except ContractError as error:  # only an op that was named must take the dtype
+                if ops:
+                    raise
+                left_out[f"{name} in {str(dtype).removeprefix('torch.')}"] = str(error)
+                continue
+            entries += [(case, "forward", servants) for case in found]
+            if backward and op.contract is not None and op.contract.gradient is None:
+                left_out[f"{name}, backward"] = "it has no gradient"
+            elif backward:
+                entries += [(case, "backward", servants) for case in found]
+    return Plan(entries=tuple(entry for entry in entries if entry[2]), left_out=left_out)
+
+
+def _usable(name: str, device: torch.device) -> str:
+    backend = find_backend(name)
+    reason = why_unusable(backend, device)
+    if reason is not None:
+        raise BackendUnavailableError(f"backend {backend.name!r} cannot run on {device}: {reason}")
+    return backend.name
+
+
+def _candidates(op: str, device: torch.device, left_out: dict[str, str]) -> tuple[str, ...]:
+    known = registry.backends()
+    reasons = {name: why_unusable(known[name], device) for name in candidates_of(registry.get_op(op))}
+    left_out |= {f"backend {name}": reason for name, reason in reasons.items() if reason is not None}
+    able = [name for name, reason in reasons.items() if reason is None]
+    return tuple(sorted(able, key=lambda name: known[name].peer))
+
+
+def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
+    """A row for each case, direction and backend, as soon as it is known."""
+    started = time.monotonic()
+    too_slow: dict[tuple[str, str, str, Direction], str] = {}
+    sets: list[dict[str, Any]] = []
+    of_case: Case | None = None
+    for case, direction, backends in planned.entries:
+        if case is not of_case:
+            sets.clear()  # first, so that two cases need never be held at once
+            sets, of_case = rotation(case.arguments(options.device), case.forward.bytes, options.device), case
+        for backend in backends:
+            key = (case.op.name, case.dtype_name, backend, direction)
+            outcome: Timing | str
+            if options.total_seconds is not None and time.monotonic() - started > options.total_seconds:
+                outcome = f"not run: the {options.total_seconds:g} s of this run were over"
+            elif key in too_slow:
+                outcome = f"not run: {too_slow[key]}"
+            else:
+                outcome = _measured(case, direction, backend, sets, options)
+                if isinstance(outcome, str) and outcome.startswith(_SLOW):
+                    too_slow[key] = f"at {case.sample.name} {outcome}"
+            yield _row(case, direction, backend, outcome, ceilings, options)
+
+
+def _measured(
+    case: Case, direction: Direction, backend: str, sets: list[dict[str, Any]], options: Options
+) -> Timing | str:
+    """The timing, or why there is none."""
+    prepare = _forward if direction == "forward" else _backward
+    try:
+        calls = prepare(case, backend, sets)
+        took = _seconds_of(calls[-1], options.device)
+        if took > options.call_seconds:
+            return f"{_SLOW}one call took {took:.1f} s, and may take {options.call_seconds:g} s"
+        return time_calls(calls, options.device, seconds=options.seconds, graph=options.graph)
+    except AssertionError as error:
+        return f"{WRONG}{error}"
+    except NoImplementationError as error:
+        return f"refused: {describe(error)}"
+    except BenchmarkError:  # holds for every row
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever one backend raises, the others are timed
+        return f"{FAILED}{describe(error)}"
+
+
+def _seconds_of(call: Callable[[], Any], device: torch.device) -> float:
+    """Wall time of a call after the first, which compiles."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+def _forward(case: Case, backend: str, sets: list[dict[str, Any]]) -> list[Callable[[], Any]]:
+    """A call for each set of arguments, after the result of the first was checked."""
+    calls: list[Callable[[], Any]] = [partial(case.op.function, **arguments, backend=backend) for arguments in sets]
+    assert_accurate(case.contract, sets[0], calls[0]())
+    return calls
+
+
+def _backward(case: Case, backend: str, sets: list[dict[str, Any]]) -> list[Callable[[], Any]]:
+    """A call of the backward alone for each set of arguments, after the gradients of the first were checked."""
+    gradient = case.contract.gradient
+    assert gradient is not None, "the plan has backward entries for ops with a gradient alone"  # noqa: S101
+    calls: list[Callable[[], Any]] = []
+    for arguments in sets:
+        leaves = {
+            name: arguments[name].detach().requires_grad_()
+            for name in gradient.inputs
+            if isinstance(arguments.get(name), torch.Tensor)
+        }
+        result = case.op.function(**(arguments | leaves), backend=backend)
+        outputs = differentiable_outputs(case.contract, result)
+        generator = torch.Generator(outputs[0].device).manual_seed(1)
+        grads = tuple(
+            torch.randn(one.shape, dtype=one.dtype, device=one.device, generator=generator) for one in outputs
+        )
+        call = partial(torch.autograd.grad, outputs, [*leaves.values()], grads, retain_graph=True)
+        if not calls:
+            found = dict(zip(leaves, call(), strict=True))
+            for name, accuracy in measure_gradients(case.contract, gradient, arguments, grads, found).items():
+                if not accuracy.ok:
+                    raise AssertionError(f"gradient of {name}: {accuracy}")
+        calls.append(call)
+    return calls
+
+
+def _row(
+    case: Case, direction: Direction, backend: str, outcome: Timing | str, ceilings: Ceilings, options: Options
+) -> Row:
+    work = case.forward if direction == "forward" else case.backward
+    assert work is not None, "the plan has backward entries for ops with a gradient alone"  # noqa: S101
+    intensity = work.flops / work.bytes if work.bytes else 0.0
+    unit = unit_of(ceilings, case.dtype_name, intensity)
+    row = Row(
+        op=case.op.name,
+        case=case.sample.name,
+        dtype=case.dtype_name,
+        direction=direction,
+        backend=backend,
+        peer=registry.backends()[backend].peer,
+        size=work.bytes,
+        median_ms=None,
+        low_ms=None,
+        high_ms=None,
+        bytes=work.bytes,
+        flops=work.flops,
+        rate=None,
+        unit=unit,
+        ceiling_percent=None,
+        intensity=intensity,
+        error=None,
+        graph=options.graph,
+    )
+    if isinstance(outcome, str):
+        return replace(row, error=outcome)
+    rate = (work.bytes * 1e-6 if unit == "GB/s" else work.flops * 1e-9) / outcome.median
+    return replace(
+        row,
+        median_ms=outcome.median,
+        low_ms=outcome.low,
+        high_ms=outcome.high,
+        rate=rate,
+        ceiling_percent=100 * rate / ceiling_of(ceilings, case.dtype_name, unit),
+    )
