@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,11 @@ def test_what_is_written_is_read(tmp_path):
         (lambda data: data["rows"][1].update(median_ms="1"), r"rows\[1\]: median_ms: expected float, got '1'"),
         (lambda data: data["rows"][0].update(peer=0), r"rows\[0\]: peer: expected bool, got 0"),
         (lambda data: data["rows"][0].update(size=True), r"rows\[0\]: size: expected int, got True"),
+        (lambda data: data["rows"][0].update(rate=-1.0), r"rows\[0\]: rate: expected a number from 0 on, got -1.0"),
+        (lambda data: data["rows"][0].update(rate=float("nan")), "NaN is no number"),
+        (lambda data: data["rows"][0].update(flops=10**400), r"rows\[0\]: flops: .* from 0 on, got 1000"),
+        (lambda data: data.update(date="yesterday"), "date: expected one such as .*, got 'yesterday'"),
+        (lambda data: data.update(date="2026-11-30T14:00:00"), "date: expected one such as"),
         (lambda data: data["rows"][0].update(unit="m/s"), r"rows\[0\]: unit: expected 'GB/s' or 'TFLOP/s', got 'm/s'"),
         (lambda data: data["ceilings"]["matmul_tflops"].update(half=None), r"matmul_tflops\['half'\]: expected float"),
     ],
@@ -103,7 +109,7 @@ def test_a_failed_write_loses_nothing(tmp_path, monkeypatch, fault):
         def fail(*_: object, **__: object) -> None:
             raise OSError(28, os.strerror(28))
 
-        monkeypatch.setattr(json, "dump", fail)
+        monkeypatch.setattr(Path, "replace", fail)
         with pytest.raises(ResultsError, match=r"cannot be written to .*run\.json: No space left on device"):
             write(replace(RESULTS, commit="abc"), file)
         assert read(file) == RESULTS

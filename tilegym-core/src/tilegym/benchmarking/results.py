@@ -6,20 +6,24 @@ error that says where, never a figure that nobody measured.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from pathlib import Path
+from datetime import datetime, timedelta
 from types import NoneType
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from tilegym.errors import ResultsError
+from tilegym.files import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA: Final = 1
 """Version of the file's form; grows when a field changes its meaning."""
+
+_LARGEST: Final = 1e30
+"""No figure here comes near it, in any unit."""
 
 Direction = Literal["forward", "backward"]
 Unit = Literal["GB/s", "TFLOP/s"]
@@ -124,19 +128,10 @@ def write(results: Results, path: Path) -> None:
     Raises:
         ResultsError: the file cannot be written.
     """
-    partial = None
+    text = json.dumps(asdict(results), indent=1, allow_nan=False)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(asdict(results), stream, indent=1, allow_nan=False)
-            stream.write("\n")
-        Path(partial).chmod(0o644)  # mkstemp makes files that the user alone may read
-        Path(partial).replace(path)
+        write_whole(path, f"{text}\n")
     except OSError as error:
-        if partial is not None:
-            with contextlib.suppress(OSError):
-                Path(partial).unlink()
         raise ResultsError(f"results cannot be written to {path}: {error.strerror or error}") from error
 
 
@@ -152,7 +147,18 @@ def read(path: Path) -> Results:
         raise ResultsError(f"{path} cannot be read as results of a benchmark: {error}") from error
     if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
         raise ResultsError(f"{path}: schema must be {SCHEMA}, got {data['schema']!r}; another TileGym wrote this file")
-    return _record(Results, data, str(path))
+    results = _record(Results, data, str(path))
+    if not _is_utc(results.date):
+        expected = "2026-11-30T14:00:00+00:00"
+        raise ResultsError(f"{path}: date: expected one such as {expected}, got {_shown(results.date)}")
+    return results
+
+
+def _is_utc(date: str) -> bool:
+    try:
+        return datetime.fromisoformat(date).utcoffset() == timedelta(0)
+    except ValueError:
+        return False
 
 
 def _no_constant(name: str) -> None:
@@ -180,10 +186,12 @@ def _value(hint: Any, data: Any, where: str) -> Any:
         return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(data, dict):
         return {key: _value(args[1], item, f"{where}[{key!r}]") for key, item in data.items()}
-    if hint is float and type(data) in (int, float):
-        return float(data)
-    if (hint in (int, str, bool) and type(data) is hint) or (origin is Literal and data in args):
+    if (hint in (str, bool) and type(data) is hint) or (origin is Literal and data in args):
         return data
+    if hint in (int, float) and type(data) in (int, hint):
+        if not 0 <= data < _LARGEST:
+            raise ResultsError(f"{where}: expected a number from 0 on, got {_shown(data)}")
+        return hint(data)
     expected = " or ".join(map(repr, args)) if origin is Literal else getattr(hint, "__name__", str(hint))
     raise ResultsError(f"{where}: expected {expected}, got {_shown(data)}")
 
