@@ -9,13 +9,14 @@ import contextlib
 import importlib
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from _tilegym_cli import bench, listings, new, tables
 from tilegym.__about__ import __version__
-from tilegym.errors import TileGymError
+from tilegym.errors import ResultsError, TileGymError
 from tilegym.plugins import catalogue
 from tilegym.text import describe
 
@@ -135,3 +136,24 @@ def doctor(
 
     if not _report(doctor_report, partial(show_doctor, verbose=verbose), as_json)["ok"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="What `tilegym bench --json` wrote; several of a device show its history."),
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+) -> None:
+    """Write a page of HTML with what conforms and, from benchmark files, how fast it is."""
+    from _tilegym_cli.report.command import write_report
+
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # whatever a plugin prints while it loads
+            said = write_report(files or [], out)
+    except ResultsError as error:
+        typer.echo(f"tilegym report: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo(f"wrote {out}: {said}")

@@ -87,13 +87,13 @@ def ops_report() -> dict[str, Any]:
     """Every op with the backends that implement it."""
     names = [backend.name for backend in backends_in_order()]
     rows = [_op_row(op, names) for op in registry.op_names()]
-    attested, errors = _attestations(names)
+    attested, errors = attestations(names)
     for row in rows:
         row["attested"] = {name: str(ops[row["name"]]) for name, ops in attested.items() if row["name"] in ops}
     return {"backends": names, "no_backend": None if names else no_backend(), "ops": rows, "bad_reports": errors}
 
 
-def _attestations(backends: list[str]) -> tuple[dict[str, dict[str, Attestation]], dict[str, str]]:
+def attestations(backends: list[str]) -> tuple[dict[str, dict[str, Attestation]], dict[str, str]]:
     """By backend, what its distribution attests, and what is wrong with its report."""
     from tilegym.conformance.attestation import attested
 

@@ -1,0 +1,170 @@
+"""The page: what it shows, and the text of it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import jinja2
+
+from _tilegym_cli.report import charts
+from _tilegym_cli.report.measurements import histories, newest, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from _tilegym_cli.report.charts import Bars, Roofline, Trend
+    from _tilegym_cli.report.conformance import Matrix
+    from _tilegym_cli.report.measurements import Measurement, Verdict
+    from tilegym.benchmarking.results import Results
+
+_FOLDER: Final = Path(__file__).parent
+_HUES: Final = 6  # of style.css: backends beyond them share the last
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpSection:
+    """What there is to say of one op on one device."""
+
+    op: str
+    device: str
+    forward: Verdict
+    backward: Verdict
+    bars: Sequence[Bars]
+    trends: Sequence[Trend]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceSection:
+    """A device, its runs, and where its measurements lie below its ceilings."""
+
+    name: str
+    runs: Sequence[Results]
+    """Newest first."""
+    roofline: Roofline | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """Everything on the page."""
+
+    matrix: Matrix
+    measurements: Sequence[Measurement]
+    """The newest of each."""
+    sections: Sequence[OpSection]
+    devices: Sequence[DeviceSection]
+    made: datetime
+
+    @property
+    def peers(self) -> list[str]:
+        """Backends that are there to be compared with."""
+        return _distinct(one.row.backend for one in self.measurements if one.row.peer)
+
+    @property
+    def hues(self) -> dict[str, str]:
+        """Backend → its class in the style sheet; peers have none of their own."""
+        ours = _distinct(one.row.backend for one in self.measurements if not one.row.peer)
+        return {backend: f"hue-{min(index, _HUES)}" for index, backend in enumerate(ours, start=1)}
+
+    @property
+    def choices(self) -> list[tuple[str, str, list[str]]]:
+        """Name, label and values of each filter."""
+        calls = [one.call for one in self.measurements]
+        return [
+            ("op", "Op", _distinct(call.op for call in calls)),
+            ("dtype", "Data type", _distinct(call.dtype for call in calls)),
+            ("device", "Device", _distinct(call.device for call in calls)),
+            ("direction", "Direction", sorted({call.direction for call in calls}, reverse=True)),
+        ]
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))
+
+
+def make_page(runs: Sequence[Results], matrix: Matrix) -> Page:
+    """What the page shows of these runs and of what is installed."""
+    traced = histories(runs)
+    current = newest(traced)
+    by_type = sorted(runs, key=lambda run: (run.device.type == "cpu", run.device.name))
+    devices = list(dict.fromkeys(run.device.name for run in by_type))
+    return Page(
+        matrix=matrix,
+        measurements=current,
+        sections=[_op_section(op, device, traced) for op, device in _ops_and_devices(current)],
+        devices=[_device_section(device, runs, current) for device in devices],
+        made=datetime.now(timezone.utc),
+    )
+
+
+def _ops_and_devices(found: Iterable[Measurement]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((one.call.op, one.call.device) for one in found))
+
+
+def _op_section(op: str, device: str, traced: Iterable[Sequence[Measurement]]) -> OpSection:
+    own = [one for one in traced if (one[0].call.op, one[0].call.device) == (op, device)]
+    current = newest(own)
+    return OpSection(
+        op=op,
+        device=device,
+        forward=verdict(one for one in current if one.call.direction == "forward"),
+        backward=verdict(one for one in current if one.call.direction == "backward"),
+        bars=charts.bars(current),
+        trends=[line for one in own if (line := charts.trend(one)) is not None],
+    )
+
+
+def _device_section(device: str, runs: Iterable[Results], current: Iterable[Measurement]) -> DeviceSection:
+    own = sorted((run for run in runs if run.device.name == device), key=lambda run: run.date, reverse=True)
+    found = (one for one in current if one.call.device == device)
+    return DeviceSection(name=device, runs=own, roofline=charts.roofline(found, own[0].ceilings))
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Whatever it shows is escaped, and its policy lets nothing run or load but what is in it."""
+    script, style = (_FOLDER.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "style.css"))
+    policy = f"default-src 'none'; script-src {_source(script)}; style-src {_source(style)}; img-src data:"
+    text = _template().render(page=page, charts=charts, script=script, style=style, policy=policy)
+    return text.encode("utf-8", "replace").decode("utf-8")  # JSON may hold half a character, a file may not
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"microseconds": _microseconds, "figure": _figure, "grouped": _grouped, "instant": _instant}
+    return environment.get_template("page.html.j2")
+
+
+def _source(text: str) -> str:
+    """How a policy names an inline script or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _microseconds(milliseconds: float) -> str:
+    return f"{milliseconds * 1e3:,.1f}"
+
+
+def _figure(value: float) -> str:
+    """`4,102.3`, or three digits of what is small."""
+    return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def _grouped(value: float, digits: int = 0) -> str:
+    return f"{value:,.{digits}f}"
+
+
+def _instant(date: str | datetime) -> str:
+    """`2026-11-30 14:05 UTC`."""
+    moment = datetime.fromisoformat(date) if isinstance(date, str) else date
+    return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
