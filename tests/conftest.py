@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-gpu", action="store_true", help="a gpu test that finds no GPU fails")
+    parser.addoption("--require-browser", action="store_true", help="a test that finds no Chromium fails")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -86,9 +86,13 @@
     });
   }
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", (event) => {
+  form.addEventListener("change", () => {
     filter();
-    remember(event.target.type === "search");
+    remember(false);
+  });
+  form.elements.find.addEventListener("input", () => {
+    filter();
+    remember(true); // no step back for every letter
   });
   form.addEventListener("reset", () => {
     setTimeout(() => {
