@@ -13,27 +13,16 @@ from tilegym import events, registry
 from tilegym.choice import scoped
 from tilegym.eager import attached, guarded, make_run, shown
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
-from tilegym.guards import absent, has_tangent_level, in_transform, is_plain, make_guard
+from tilegym.guards import absent, has_tangent_level, in_transform, is_plain, make_guard, tensors_in
 from tilegym.log import logger
 from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
+from tilegym.sharding import is_distributed, on_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tilegym.op import Op
 
 _running: ContextVar[frozenset[tuple[str, str]]] = ContextVar("tilegym_running", default=frozenset())
 _MOST_KINDS: Final = 64  # kinds kept per op and choice: dtypes x ranks x grad states of a large model are fewer
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
 
 
 def check_hint(op: Op, hint: str, value: object) -> None:
@@ -61,7 +50,7 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
         semantic = {name: value for name, value in (given | options).items() if name in wanted}
         canonical = contract.canonical(**semantic)
         options = {name: value for name, value in options.items() if name not in wanted}
-    tensors = tuple(_tensors((*args, *options.values())))
+    tensors = tuple(tensors_in((*args, *options.values())))
     return Call(
         canonical=canonical,
         complete=True,
@@ -84,6 +73,8 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
     if backend is not None and not isinstance(backend, str):
         raise ArgumentTypeError(f"{op.name}: backend must be a string, got {type(backend).__name__}")
     generation = registry.generation
+    if is_distributed(map(type, tensors_in((*args, *options.values())))):
+        return on_parts(op, backend)(dict(zip(op.positional, args, strict=False)) | options)
     call = describe_call(op, args, options)
     selection = select(op, backend, call)
     warn_of_fallback(op, selection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -10,7 +11,7 @@ import torch
 from tilegym.errors import ArgumentTypeError, DeviceError, DtypeError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from torch import Tensor
 
@@ -19,6 +20,10 @@ FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 
 Layout = Literal["contiguous", "transposed", "sliced", "expanded", "strided"]
 Fill = Literal["normal", "positive", "special", "large"]
+Way = Mapping[str, "int | Literal['sum']"]
+"""One way to split a call among processes: a tensor's name → the dimension in which each has a part, or "sum" if each
+has a summand. Names are those of parameters and outputs, "output" for every output that is not named. What no name says
+is whole on each process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +121,9 @@ class Contract:
     benchmarks: Callable[[], Iterable[Sample]] | None = None
     """The cases that are timed, named by their sizes ("16384x4096"): some too large for any cache, and a few that move
     at most 4 MiB, which a quick run on a CPU takes. None: the largest of `samples`."""
+    sharding: Callable[..., Iterable[Way]] | None = None
+    """The ways to split a call among processes, from canonical arguments, besides each computing all of it;
+    `tilegym.sharding` has those of row ops. None: DTensors are refused."""
 
 
 # -- checks that every contract needs; each message says what, where, expected, got ---------------------------------

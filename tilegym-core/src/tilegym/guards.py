@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -65,6 +65,17 @@ def _guard(tensors: Sequence[Tensor]) -> Callable[..., bool]:
         return torch.is_grad_enabled() is grad_mode and same_kinds(*values)
 
     return check
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """All tensors among some values, those in lists, tuples and dicts too."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())
 
 
 def has_tangent_level() -> bool:

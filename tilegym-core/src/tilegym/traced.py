@@ -14,6 +14,7 @@ import torch
 from tilegym import choice, registry
 from tilegym.errors import ArgumentValueError, NoImplementationError
 from tilegym.selection import Call, is_composite, select
+from tilegym.sharding import is_distributed, on_parts
 from tilegym.torch_ops import OUT, torch_op, written
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
     def traced(values: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
         named = dict(zip(positional, values, strict=True)) | options
         kinds = tuple(
-            (key, value.device, value.dtype, value.dim(), value.requires_grad and torch.is_grad_enabled())
+            (key, type(value), value.device, value.dtype, value.dim(), value.requires_grad and torch.is_grad_enabled())
             for key, value in named.items()
             if isinstance(value, torch.Tensor)
         )
@@ -52,14 +53,18 @@ def _choose(
     op_name: str,
     backend: str | None,
     options: tuple[str, ...],
-    kinds: tuple[tuple[str, torch.device, torch.dtype, int, bool], ...],
+    kinds: tuple[tuple[str, type, torch.device, torch.dtype, int, bool], ...],
     *_guards: str | None,
 ) -> str:
     """Choose a backend for tensors of these kinds; returns the name of what to trace."""
     op = registry.get_op(op_name)
+    if is_distributed([kind for _, kind, *_ in kinds]):
+        name = f"{op_name} on parts by {backend}"
+        setattr(_runs, name, on_parts(op, backend))
+        return name
     tensors = {
         name: torch.empty((0,) * rank, device=device, dtype=dtype, requires_grad=needs)
-        for name, device, dtype, rank, needs in kinds
+        for name, _, device, dtype, rank, needs in kinds
     }
     call = Call(
         canonical=tuple(tensors.get(name) for name in op.canonical_parameters),

@@ -12,6 +12,7 @@ from torch import Tensor
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 from tilegym.op import dispatch
+from tilegym.sharding import rows
 
 
 @dispatch("rms_norm")
@@ -212,5 +213,6 @@ rms_norm.contract = Contract(
         residual_names=("rstd",),
         residuals=fake_rstd,
     ),
+    sharding=rows("input", within=lambda input, normalized_shape, *_: len(normalized_shape)),
     hints={"mode": (None, "static_persistent", "multi_wave_reload", "multi_wave_cached")},
 )

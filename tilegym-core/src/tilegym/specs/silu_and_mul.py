@@ -11,6 +11,7 @@ from torch import Tensor
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
 from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.op import dispatch
+from tilegym.sharding import rows
 
 
 @dispatch("silu_and_mul")
@@ -102,5 +103,6 @@ silu_and_mul.contract = Contract(
     benchmarks=benchmarks,
     bytes_moved=lambda input, out=None: input.numel() * input.element_size() * 3 // 2,
     gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
+    sharding=rows("input"),
     flops=lambda input, out=None: 5 * input.numel() // 2,
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_rank, check_tensor
 from tilegym.errors import ShapeError
 from tilegym.op import dispatch
+from tilegym.sharding import rows
 
 
 @dispatch("softmax")
@@ -92,6 +93,7 @@ softmax.contract = Contract(
     benchmarks=benchmarks,
     bytes_moved=lambda x: 2 * x.numel() * x.element_size(),
     flops=lambda x: 5 * x.numel(),
+    sharding=rows("x"),
     gradient=Gradient(inputs=("x",), magnitude=gradient_magnitude, saved=("output",), like=("output",)),
     hints={"use_tma": (False, True), "use_chunked": (None, False, True), "use_multi_wave": (None, False, True)},
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 from tilegym import dispatch
 from tilegym.contract import Contract, Sample, TensorSpec, check_tensor
 from tilegym.errors import ArgumentTypeError
+from tilegym.sharding import rows
 
 
 @dispatch("leaky_square")
@@ -71,4 +72,5 @@ leaky_square.contract = Contract(
     samples=samples,
     bytes_moved=lambda x, slope: 2 * x.numel() * x.element_size(),
     flops=lambda x, slope: 2 * x.numel(),
+    sharding=rows("x", within=0),
 )
