@@ -22,6 +22,13 @@ def row_numbers(tile: Any, rows: int) -> Any:
     return (ct.astype(tile, ct.int64) * rows + ct.arange(rows, dtype=ct.int64))[:, None]
 
 
+def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any, RAGGED_COLUMNS: Any) -> Any:
+    """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask."""
+    row = row_numbers(ct.bid(0) // across, ROWS)
+    column = row_numbers(ct.bid(0) % across, COLUMNS).reshape((1, COLUMNS))
+    return row, column, both(inside(row, M, RAGGED_ROWS), inside(column, N, RAGGED_COLUMNS))
+
+
 def inside(number: Any, end: Any, ragged: bool) -> Any:
     """Which of the numbers are below `end`; None, all of them, unless the last tile is ragged."""
     return number < end if ragged else None

@@ -1,0 +1,91 @@
+"""gelu."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_tensor
+from tilegym.errors import ArgumentValueError
+from tilegym.op import dispatch
+
+
+@dispatch("gelu")
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """Gaussian error linear unit: `torch.nn.functional.gelu(input, approximate=approximate)`.
+
+    "none": `input / 2 * (1 + torch.erf(input / 2**0.5))`;
+    "tanh": `input / 2 * (1 + torch.tanh((2 / pi)**0.5 * (input + 0.044715 * input**3)))`.
+
+    Args:
+        input: any shape, float32, float16 or bfloat16, any strides.
+        approximate: "none" or "tanh".
+
+    Returns:
+        Tensor of input's shape and dtype, with the strides of `torch.empty_like(input)`. Computed in float32 and
+        rounded once. -inf gives NaN, as in torch.
+
+    Raises:
+        DtypeError: input has another dtype.
+        ArgumentValueError: approximate is something else.
+
+    Gradient: input.
+
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units (GELUs)", 2016.
+    """
+    raise NotImplementedError
+
+
+def canonical(input: Tensor, approximate: str = "none") -> tuple[Tensor, str]:
+    check_tensor("gelu", "input", input)
+    if approximate not in ("none", "tanh"):
+        raise ArgumentValueError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+    return input, approximate
+
+
+_ROOT = math.sqrt(2 / math.pi)
+
+
+def reference(input: Tensor, approximate: str = "none") -> Tensor:
+    if approximate == "tanh":
+        return input / 2 * (1 + torch.tanh(_ROOT * (input + 0.044715 * input**3)))
+    return input / 2 * torch.erfc(-input / math.sqrt(2))
+
+
+def magnitude(input: Tensor, approximate: str = "none") -> Tensor:
+    return reference(input.abs(), approximate)
+
+
+def gradient_magnitude(grad_output: Tensor, input: Tensor, approximate: str = "none") -> tuple[Tensor]:
+    """Those of Φ(|x|) + |x| Φ'(x), where tanh's form has its own Φ."""
+    x = input.abs()
+    if approximate == "tanh":
+        tanh = torch.tanh(_ROOT * (x + 0.044715 * x**3))
+        return (grad_output * ((1 + tanh) / 2 + x / 2 * (1 - tanh**2) * _ROOT * (1 + 3 * 0.044715 * x**2)),)
+    return (grad_output * (torch.erfc(-x / math.sqrt(2)) / 2 + x * torch.exp(-(x**2) / 2) * _ROOT / 2),)
+
+
+def samples() -> Iterator[Sample]:
+    for shape in [(), (0, 8), (6, 33), (2, 3, 4, 65), (3, 5000)]:
+        yield Sample(name=f"input{shape}", args={"input": TensorSpec(shape=shape)})
+    yield Sample(name="tanh", args={"input": TensorSpec(shape=(6, 34)), "approximate": "tanh"})
+    for approximate in ("none", "tanh"):
+        for fill in ("special", "large"):
+            args = {"input": TensorSpec(shape=(8, 600), fill=fill), "approximate": approximate}
+            yield Sample(name=f"{fill}-{approximate}", args=args)
+
+
+gelu.contract = Contract(
+    canonical=canonical,
+    reference=reference,
+    magnitude=magnitude,
+    reduction=lambda input, approximate="none": 1,
+    fake=lambda input, approximate="none": torch.empty_like(input),
+    samples=samples,
+    bytes_moved=lambda input, approximate="none": 2 * input.numel() * input.element_size(),
+    flops=lambda input, approximate="none": 5 * input.numel(),
+    gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
+)
