@@ -1,4 +1,4 @@
-"""Each benchmark file here runs: every one of its configurations at its first size, on every backend it names."""
+"""Each benchmark file runs: every one of its configurations at its first size, on every backend it names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 
 from .. import common
 
-FILES = sorted(Path(__file__).parent.glob("bench_*.py"))
+HERE = Path(__file__).parent
+FILES = [file for folder in (HERE, HERE.parents[1] / "benchmarks") for file in sorted(folder.glob("bench_*.py"))]
 
 
 class TestBenchmarks(common.PyTestCase):
     """A `PyTestCase`: skipped, with the reason, if a file wants a GPU and there is none."""
 
-    @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+    @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
     def test_file_runs(self, file):
         testing = pytest.importorskip("triton.testing", reason="benchmarks are written with triton.testing")
         self.setUp()

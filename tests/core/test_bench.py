@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tilegym
-from tilegym.benchmarking import suite, timing
+from tilegym.benchmarking import suite
 from tilegym.benchmarking.cases import QUICK_BYTES, cases
 from tilegym.benchmarking.ceilings import ceiling_of, measure_ceilings, unit_of
 from tilegym.benchmarking.results import Ceilings
@@ -334,18 +334,25 @@ def test_a_graph_needs_a_gpu():
         Options(device=CPU, graph=True)
 
 
-def test_a_call_that_is_timed_once_has_a_spread_of_none(monkeypatch):
+def test_a_slow_call_is_timed_three_times(monkeypatch):
     from torch.utils import benchmark
 
-    class Once:
+    more = [0.5, 0.35]
+
+    class Slow:
         def __init__(self, *_, **__):
             pass
 
         def blocked_autorange(self, **_):
             return type("Measurement", (), {"times": [0.25]})
 
-    monkeypatch.setattr(benchmark, "Timer", Once)
-    assert timing.time_calls([lambda: None], CPU) == Timing(median=250.0, low=250.0, high=250.0)
+        def timeit(self, number):
+            return type("Measurement", (), {"mean": more.pop(0)})
+
+    monkeypatch.setattr(benchmark, "Timer", Slow)
+    found = time_calls([lambda: None], CPU)
+    assert (found.median, found.low, found.high) == pytest.approx((350.0, 290.0, 440.0))
+    assert more == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from tilegym.benchmarking.results import Ceilings, Results, Row, Unit
 
-_SUFFIX: Final[Mapping[Unit, str]] = {"GB/s": "GBps", "TFLOP/s": "TFLOPS"}
+SUFFIX: Final[Mapping[Unit, str]] = {"GB/s": "GBps", "TFLOP/s": "TFLOPS"}
+"""How names of plots end."""
 _MARKERS: Final = "osD^vPX*"
 _FAR_APART: Final = 30  # rates that one linear axis cannot show, as those of an interpreter beside torch's
 
@@ -42,7 +43,7 @@ def plot(results: Results, folder: Path) -> list[Path]:
             figure = Figure(figsize=(8, 4.5), layout="constrained")
             _draw(figure.subplots(), rows, unit, results.ceilings)
             figure.suptitle(f"{op}, {dtype}, {direction}, on {results.device.name}", x=0.01, ha="left")
-            path = folder / f"{op}-{dtype}-{direction}-{_SUFFIX[unit]}.png"
+            path = folder / f"{op}-{dtype}-{direction}-{SUFFIX[unit]}.png"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 figure.savefig(path, dpi=150)

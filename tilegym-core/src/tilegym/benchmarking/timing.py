@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _MOST_SETS: Final = {"cuda": 32, "cpu": 4}
+_LEAST_TIMES: Final = 3  # else a median and a spread say nothing
 _CPU_CACHE: Final = 32 * 2**20  # more than the last level of most CPUs; torch does not tell
 
 
@@ -100,7 +101,6 @@ def _on_cpu(run: Callable[[], None], seconds: float) -> Timing:
 
     timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
     times = [1000 * each for each in timer.blocked_autorange(min_run_time=seconds).times]
-    if len(times) == 1:
-        times *= 2
+    times += [1000 * timer.timeit(1).mean for _ in range(_LEAST_TIMES - len(times))]
     low, _, _, high = statistics.quantiles(times, n=5, method="inclusive")
     return Timing(median=statistics.median(times), low=low, high=high)

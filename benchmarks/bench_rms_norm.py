@@ -1,0 +1,22 @@
+"""rms_norm: GB/s of each backend by the number of columns. `python benchmarks/bench_rms_norm.py`."""
+
+import torch
+import triton.testing
+
+from tilegym.benchmarking.script import DEVICE, create_benchmark_config, figure
+
+SIZES = {"x_name": "N", "x_vals": [2**exponent for exponent in range(8, 15)], "small": [256, 1024]}
+ROWS = 8192 if DEVICE.type == "cuda" else 64
+
+
+@triton.testing.perf_report(
+    [create_benchmark_config("rms_norm", datatype, **SIZES) for datatype in (torch.float16, torch.bfloat16)]
+)
+def bench_rms_norm(N, backend, datatype):
+    x, weight = (torch.randn(shape, dtype=datatype, device=DEVICE) for shape in ((ROWS, N), (N,)))
+    arguments = {"input": x, "normalized_shape": (N,), "weight": weight, "eps": 1e-6}
+    return figure("rms_norm", backend, arguments)
+
+
+if __name__ == "__main__":
+    bench_rms_norm.run(print_data=True)

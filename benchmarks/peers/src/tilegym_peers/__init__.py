@@ -1,0 +1,1 @@
+"""Peers of TileGym's backends."""

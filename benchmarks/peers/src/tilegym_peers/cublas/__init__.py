@@ -1,0 +1,1 @@
+"""Matrix products of PyTorch, one file per op; found by file name."""

@@ -1,0 +1,1 @@
+"""PyTorch as users write it, one file per op; found by file name."""

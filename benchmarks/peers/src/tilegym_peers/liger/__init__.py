@@ -1,0 +1,1 @@
+"""Liger-Kernel's functions, one file per op; found by file name."""

@@ -1,0 +1,1 @@
+"""Attention of PyTorch by cuDNN, one file per op; found by file name."""

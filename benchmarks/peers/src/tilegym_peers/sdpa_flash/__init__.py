@@ -1,0 +1,1 @@
+"""Attention of PyTorch by FlashAttention, one file per op; found by file name."""
