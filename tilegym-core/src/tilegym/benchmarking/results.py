@@ -7,6 +7,7 @@ error that says where, never a figure that nobody measured.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
