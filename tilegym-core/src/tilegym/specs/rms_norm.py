@@ -185,14 +185,14 @@ def samples() -> Iterator[Sample]:
 
 def benchmarks() -> Iterator[Sample]:
     small = [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096)]
-    for rows, columns in [*small, (32768, 1024), (16384, 4096), (8192, 8192)]:
+    for m, n in [*small, (32768, 1024), (16384, 4096), (8192, 8192)]:
         args = {
-            "input": TensorSpec(shape=(rows, columns)),
-            "normalized_shape": (columns,),
-            "weight": TensorSpec(shape=(columns,)),
+            "input": TensorSpec(shape=(m, n)),
+            "normalized_shape": (n,),
+            "weight": TensorSpec(shape=(n,)),
             "eps": 1e-6,
         }
-        yield Sample(name=f"{rows}x{columns}", args=args)
+        yield Sample(name=f"{m}x{n}", args=args)
 
 
 rms_norm.contract = Contract(

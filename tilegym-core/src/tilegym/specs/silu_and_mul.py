@@ -89,8 +89,8 @@ def samples() -> Iterator[Sample]:
 
 
 def benchmarks() -> Iterator[Sample]:
-    for rows, half in [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096), (4096, 14336), (8192, 14336)]:
-        yield Sample(name=f"{rows}x(2*{half})", args={"input": TensorSpec(shape=(rows, 2 * half))})
+    for m, h in [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096), (4096, 14336), (8192, 14336)]:
+        yield Sample(name=f"{m}x(2*{h})", args={"input": TensorSpec(shape=(m, 2 * h))})
 
 
 silu_and_mul.contract = Contract(
