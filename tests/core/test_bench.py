@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
@@ -385,3 +387,34 @@ def test_ceilings_are_of_this_device(monkeypatch):
     assert sizes == [(512, 512), (2**26,)]
     assert found.copy_gbps == pytest.approx(2 * 2**26 / 2e-3 / 1e9)
     assert found.matmul_tflops == {"float32": pytest.approx(2 * 512**3 / 2e-3 / 1e12)}
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"), [(False, ("do_bench", 50, 200)), (True, ("do_bench_cudagraph", None, 20))]
+)
+def test_a_gpu_is_timed_by_triton(monkeypatch, graph, expected):
+    asked = []
+
+    def quantiles_of(name):
+        def clock(run, *, rep, quantiles, warmup=None):
+            asked.append((name, warmup, rep))
+            run()
+            return [10 * quantile for quantile in quantiles]
+
+        return clock
+
+    testing = ModuleType("triton.testing")
+    testing.do_bench, testing.do_bench_cudagraph = quantiles_of("do_bench"), quantiles_of("do_bench_cudagraph")
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    monkeypatch.setitem(sys.modules, "triton.testing", testing)
+    calls = []
+    found = time_calls([lambda: calls.append(1)], torch.device("cuda"), graph=graph)
+    assert (found.low, found.median, found.high) == (2.0, 5.0, 8.0)
+    assert asked == [expected]
+    assert calls == [1]
+
+
+def test_a_gpu_without_triton_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton.testing", None)
+    with pytest.raises(BenchmarkError, match="timing on a GPU needs Triton: python3 -m pip install triton"):
+        time_calls([lambda: None], torch.device("cuda"))
