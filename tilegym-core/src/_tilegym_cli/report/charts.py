@@ -114,7 +114,7 @@ def roofline(found: Iterable[Measurement], ceilings: Ceilings) -> Roofline | Non
     y = Axis.over([*(one.tflops for one in drawn), *peaks.values()], BOTTOM, TOP)
     start = max(10.0**x.low, 10.0**y.low / slope)
     memory = Roof(
-        x1=x(start), y1=y(start * slope), x2=x(ridge), y2=y(highest), label=f"copy {ceilings.copy_gbps:,.0f} GB/s"
+        x1=x(start), y1=y(start * slope), x2=x(ridge), y2=y(highest), label=f"copy {ceilings.copy_gbps:,.4g} GB/s"
     )
     return Roofline(
         intensity=x,

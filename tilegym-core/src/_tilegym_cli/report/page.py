@@ -156,8 +156,8 @@ def _microseconds(milliseconds: float) -> str:
 
 
 def _figure(value: float) -> str:
-    """`4,102.3`, or three digits of what is small."""
-    return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
+    """`4,102.3`, or three digits of what is below 1."""
+    return f"{value:,.1f}" if value >= 1 else f"{value:.3g}"
 
 
 def _grouped(value: float, digits: int = 0) -> str:
