@@ -1,6 +1,6 @@
 """`tilegym report`: what is measured and what conforms, as one page of HTML that needs no other file.
 
 `measurements` joins the files, `charts` turns numbers into coordinates, `conformance` asks the installed backends, and
-`page` renders `page.html.j2`. All text from files and plugins passes through the template's escaping; the page's policy
+`page` renders the templates. All text from files and plugins passes through the templates' escaping; the page's policy
 lets no script run but its own.
 """

@@ -1,4 +1,4 @@
-"""The charts' coordinates; `page.html.j2` draws them."""
+"""The charts' coordinates; the templates draw them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ class Roofline:
 def roofline(found: Iterable[Measurement], ceilings: Ceilings) -> Roofline | None:
     """The measurements of one device; None: it has no ceiling, or nothing that was timed has operations."""
     timed = [one for one in found if one.row.median_ms]
-    drawn = [one for one in timed if one.tflops > 0 and one.row.intensity > 0]
+    drawn = sorted(
+        (one for one in timed if one.rate and one.tflops > 0 and one.row.intensity > 0),
+        key=lambda one: not one.row.peer,  # ours on top
+    )
     peaks = {dtype: peak for dtype, peak in ceilings.matmul_tflops.items() if peak > 0}
     if not drawn or not peaks or ceilings.copy_gbps <= 0:
         return None
@@ -148,25 +151,28 @@ SPARK_WIDTH, SPARK_HEIGHT, _SPARK_MARGIN = 120, 28, 4
 class Trend:
     """How one call's rate on a backend came about, run by run."""
 
-    measurements: tuple[Measurement, ...]
-    """Those that were timed, oldest first."""
-    points: tuple[tuple[float, float], ...]
+    points: tuple[Point, ...]
+    """Oldest first; at least two."""
+
+    @property
+    def first(self) -> Measurement:
+        """Where it began."""
+        return self.points[0].measurement
+
+    @property
+    def last(self) -> Measurement:
+        """Where it stands."""
+        return self.points[-1].measurement
 
     @property
     def change_percent(self) -> float:
         """From the first to the last rate."""
-        first, last = self.rates[0], self.rates[-1]
-        return (last / first - 1) * 100
-
-    @property
-    def rates(self) -> list[float]:
-        """The rate at each."""
-        return [one.rate for one in self.measurements]
+        return (self.last.rate / self.first.rate - 1) * 100
 
     @property
     def path(self) -> str:
         """The points as an SVG polyline has them."""
-        return " ".join(f"{x},{y}" for x, y in self.points)
+        return " ".join(f"{point.x},{point.y}" for point in self.points)
 
 
 def trend(history: Sequence[Measurement]) -> Trend | None:
@@ -174,17 +180,22 @@ def trend(history: Sequence[Measurement]) -> Trend | None:
 
     The line's height is the range from zero to the best rate, so that a flat line is a steady rate.
     """
-    timed = tuple(one for one in history if one.rate)
+    timed = [one for one in history if one.rate]
     if len(timed) < 2:
         return None
     best = max(one.rate for one in timed)
-    step = (SPARK_WIDTH - 2 * _SPARK_MARGIN) / (len(timed) - 1)
+    width = (SPARK_WIDTH - 2 * _SPARK_MARGIN) / (len(timed) - 1)
     height = SPARK_HEIGHT - 2 * _SPARK_MARGIN
-    points = tuple(
-        (round(_SPARK_MARGIN + index * step, 1), round(SPARK_HEIGHT - _SPARK_MARGIN - height * one.rate / best, 1))
-        for index, one in enumerate(timed)
+    return Trend(
+        points=tuple(
+            Point(
+                x=round(_SPARK_MARGIN + index * width, 1),
+                y=round(SPARK_HEIGHT - _SPARK_MARGIN - one.rate / best * height, 1),
+                measurement=one,
+            )
+            for index, one in enumerate(timed)
+        )
     )
-    return Trend(measurements=timed, points=points)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,14 +229,8 @@ def _bars(group: Sequence[Measurement]) -> Bars:
     largest = max(group, key=lambda one: one.call.size).call
     same = sorted((one for one in group if one.call == largest), key=lambda one: -one.rate)
     percents = [one.row.ceiling_percent for one in same if one.row.ceiling_percent is not None]
-    to_ceiling = len(percents) == len(same)
-    if not to_ceiling:
-        percents = [one.rate / (same[0].row.rate or 1) * 100 for one in same]
-    scale = max(100.0, *percents)
-    return Bars(
-        bars=tuple(
-            Bar(measurement=one, percent=round(percent / scale * 100, 1))
-            for one, percent in zip(same, percents, strict=True)
-        ),
-        to_ceiling=to_ceiling,
-    )
+    to_ceiling = len(percents) == len(same) and max(percents) <= 100
+    if not to_ceiling:  # it is unknown, or was surpassed, as by what lies in a cache
+        percents = [one.rate / same[0].rate * 100 for one in same]
+    bars = (Bar(measurement=one, percent=round(percent, 1)) for one, percent in zip(same, percents, strict=True))
+    return Bars(bars=tuple(bars), to_ceiling=to_ceiling)

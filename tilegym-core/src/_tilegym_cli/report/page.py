@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _tilegym_cli.report.measurements import Measurement, Verdict
     from tilegym.benchmarking.results import Results
 
-_FOLDER: Final = Path(__file__).parent
+_FOLDER: Final = Path(__file__).with_name("templates")
 _HUES: Final = 6  # of style.css: backends beyond them share the last
 
 
@@ -139,6 +139,7 @@ def _template() -> jinja2.Template:
         loader=jinja2.FileSystemLoader(_FOLDER),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -149,6 +150,10 @@ def _template() -> jinja2.Template:
 def _source(text: str) -> str:
     """How a policy names an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _shown(value: object) -> object:
+    return "–" if value is None else value
 
 
 def _microseconds(milliseconds: float) -> str:
