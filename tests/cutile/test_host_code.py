@@ -34,6 +34,8 @@ def test_host_code_neither_computes_nor_copies(op):
     for sample in implementation.contract.samples():
         result, launches = launches_of(implementation, materialize(sample, dtype=torch.bfloat16))
         assert bool(launches) == (result.numel() > 0), sample.name
+        if implementation.contract.gradient is not None and sample.args.get("out") is None:
+            launches_of(implementation.differentiate, materialize(sample, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("compute", [torch.exp, torch.Tensor.contiguous, torch.Tensor.half, lambda x: x + 1])

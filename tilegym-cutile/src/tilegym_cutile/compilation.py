@@ -1,7 +1,8 @@
 """Compiles the kernels of an op for any architecture, with no GPU: what they use, and whether they spill.
 
-The op's host code runs on the contract's samples inside `runtime.recording()`, which keeps each launch and runs none;
-each distinct kernel is then compiled by NVIDIA's compiler, through cuda-tile's disk cache.
+The op's host code, forward and backward, runs on the contract's samples and benchmarks inside `runtime.recording()`,
+which keeps each launch and runs none; each distinct kernel is then compiled by NVIDIA's compiler, through cuda-tile's
+disk cache.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import cuda.tile as ct
 from cuda.tile._cext import default_tile_context
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     import torch
 
+T = TypeVar("T")
 _RECENT: Final = 32  # entries of the disk cache to look through for the one just used
 
 
@@ -54,27 +56,33 @@ class Case:
 
     @property
     def branch(self) -> tuple[Any, ...]:
-        """What decides the code apart from sizes: the kernel, the arrays' dtypes and ranks, and yes-or-no constants."""
-        return (self.kernel, *map(_kind, self.launch.signature.parameters))
+        """What tells its code from that of other cases: the kernel, the dtype, whether arrays have odd layouts."""
+        return (self.kernel, self.dtype, any(array.ndim > 2 for array in self._constraints(ArrayConstraint)))
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        """How much its code has to do: the size of its tiles, how many arrays there are, then all else."""
+        constants = [one.value for one in self._constraints(ConstantConstraint)]
+        arrays = self._constraints(ArrayConstraint)
+        yes = sum(value is True for value in constants)
+        return self.tile, len(arrays), yes, sum(array.ndim for array in arrays)
 
     @property
     def tile(self) -> int:
         """The product of the kernel's whole-number constants: how large its tiles are."""
-        return math.prod(
-            constraint.value
-            for constraint in self.launch.signature.parameters
-            if isinstance(constraint, ConstantConstraint) and type(constraint.value) is int
-        )
+        return math.prod(one.value for one in self._constraints(ConstantConstraint) if type(one.value) is int)
 
-
-def _kind(constraint: object) -> object:
-    if isinstance(constraint, TupleConstraint):
-        return tuple(map(_kind, constraint.items))
-    if isinstance(constraint, ArrayConstraint):
-        return (str(constraint.dtype), constraint.ndim)
-    if isinstance(constraint, ConstantConstraint) and isinstance(constraint.value, bool):
-        return constraint.value
-    return None
+    def _constraints(self, kind: type[T]) -> list[T]:
+        """Those of a kind, also inside of tuples."""
+        found: list[T] = []
+        pending = [*self.launch.signature.parameters]
+        while pending:
+            one = pending.pop()
+            if isinstance(one, TupleConstraint):
+                pending += one.items
+            elif isinstance(one, kind):
+                found.append(one)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,25 +99,28 @@ class Compiled:
 
 
 def cases(op: str, *, arch: str, dtypes: Iterable[torch.dtype] | None = None, every: bool = False) -> list[Case]:
-    """The launches that an op's samples lead to on an architecture.
+    """The launches that an op's samples lead to on an architecture, forward and backward.
 
     Args:
         op: the op's name.
         arch: an architecture that `runtime.recording` knows: it may change the configuration.
         dtypes: fewer dtypes than the contract's.
-        every: each distinct kernel, configuration and signature, not the largest tile of each branch.
+        every: each distinct kernel, configuration and signature, not the heaviest of each branch.
     """
     implementation = load_implementation(op, "cutile")
     contract = implementation.contract
     found: dict[Any, Case] = {}
-    for sample in contract.samples():
+    for sample in (*contract.samples(), *(contract.benchmarks or tuple)()):
         for dtype in dtypes or contract.dtypes:
             with recording(arch=arch) as launches:
-                implementation(materialize(sample, dtype=dtype))
+                arguments = materialize(sample, dtype=dtype, device="meta")
+                implementation(arguments)
+                if contract.gradient is not None and arguments.get("out") is None:
+                    implementation.differentiate(arguments)
             for launch in launches:
                 case = Case(op=op, sample=sample.name, dtype=dtype, launch=launch)
                 key = (case.kernel, tuple(case.hints.items()), launch.signature.symbol) if every else case.branch
-                if key not in found or case.tile > found[key].tile:
+                if key not in found or case.weight > found[key].weight:
                     found[key] = case
     return list(found.values())
 
