@@ -22,6 +22,7 @@ assert_type(tilegym.ops.softmax(x), Tensor)
 assert_type(tilegym.ops.softmax(x, use_tma=True, backend="cutile"), Tensor)
 assert_type(tilegym.ops.rms_norm(x, (4,), None, 1e-6, bias=None, offset=1.0), Tensor)
 assert_type(silu_and_mul(x, out=None, backend=None), Tensor)
+assert_type(tilegym.ops.activation.gelu(x, approximate="tanh"), Tensor)
 assert_type(tilegym.ops.some_pack.some_op(x), Any)
 assert_type(tilegym.ops.get_rms_norm_module("gemma3", backend="torch"), type[nn.Module])
 tilegym.ops.softmax([1.0])  # type: ignore[arg-type]  # no tensor

@@ -1,4 +1,4 @@
-"""What `tilegym.ops` shows: ops, interfaces and packs of ops, found by file name."""
+"""What `tilegym.ops` shows: ops, interfaces, groups and packs of ops, found by file name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tilegym.plugins import catalogue
 from tilegym.text import listed, nearest
 
 _INTERFACES: Final = "tilegym.interfaces"
+_GROUPS: Final = "tilegym.ops"  # its modules show some ops by a second name
 
 
 class PackNamespace(SimpleNamespace):
@@ -35,7 +36,7 @@ class PackNamespace(SimpleNamespace):
 
 
 def find(name: str) -> Any:
-    """The op, interface or pack of a name.
+    """The op, interface, group or pack of a name.
 
     Raises:
         UnknownOpError: an AttributeError that says what there is.
@@ -47,6 +48,8 @@ def find(name: str) -> Any:
         return registry.get_op(name).function
     if name in registry.files_of(_INTERFACES):
         return _interface(name)
+    if name in registry.files_of(_GROUPS):
+        return importlib.import_module(f"{_GROUPS}.{name}")
     if name in catalogue().op_packs and name != CORE_PACK:
         return PackNamespace(name)
     known = names()
@@ -62,7 +65,7 @@ def _interface(name: str) -> Any:
 
 
 def names() -> list[str]:
-    """Every name that `tilegym.ops` shows; imports neither specs nor interfaces."""
+    """Every name that `tilegym.ops` shows; imports none of their files."""
     ops = [name for name in registry.op_names() if "." not in name]
     packs = [name for name in catalogue().op_packs if name != CORE_PACK]
-    return sorted({*ops, *registry.files_of(_INTERFACES), *packs})
+    return sorted({*ops, *registry.files_of(_INTERFACES), *registry.files_of(_GROUPS), *packs})

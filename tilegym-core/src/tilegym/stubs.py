@@ -82,7 +82,9 @@ def stub(package: Path) -> str:
             node = _public(declaration(path, tree))
             imports |= _imports_needed(path, tree, node)
             functions.append(f"\n{ast.unparse(node)}\n")
-    return "\n".join([_HEADER, *sorted(imports), *functions, _FOOTER])
+    names = sorted(path.stem for path in (package / "ops").glob("[!_]*.py"))
+    groups = [f"from tilegym.ops import {name} as {name}" for name in names]
+    return "\n".join([_HEADER, *sorted(imports), *groups, *functions, _FOOTER])
 
 
 def write_stub(package: Path) -> Path:

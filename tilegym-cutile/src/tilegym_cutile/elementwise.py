@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cuda.tile as ct
 
 from tilegym_cutile import tiles
-from tilegym_cutile.rows import RowConfig, as_rows, next_power_of_2, rows_per_block
+from tilegym_cutile.rows import RowConfig, as_split_rows, next_power_of_2, rows_per_block
 from tilegym_cutile.runtime import Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 
@@ -72,11 +72,28 @@ def named(name: str, function: Callable[..., None]) -> ct.kernel:
 
 
 def in_step(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Tensors of one shape, the last without gaps, as arrays (*outer, N): one row if all lie in memory alike."""
-    strides, elements = tensors[-1].stride(), tensors[-1].numel()
-    if all(tensor.stride() == strides for tensor in tensors):
+    """Tensors of one shape as arrays (*outer, N), with as long rows as all allow; the last has no elements in common.
+
+    N is one row of all elements if the tensors lie in memory alike and without gaps, in whatever order of dimensions;
+    otherwise those last dimensions that are adjacent in all of them, and at least one.
+    """
+    last = tensors[-1]
+    strides, elements = last.stride(), last.numel()
+    span = 1 + sum((size - 1) * stride for size, stride in zip(last.shape, strides, strict=True))
+    if span == elements and all(tensor.stride() == strides for tensor in tensors):
         return tuple(tensor.as_strided((1, elements), (elements, 1)) for tensor in tensors)
-    return tuple(map(as_rows, tensors))
+    columns = _adjacent(tensors)
+    return tuple(as_split_rows(tensor, columns)[0] for tensor in tensors)
+
+
+def _adjacent(tensors: tuple[Tensor, ...]) -> int:
+    """How many of the last dimensions, at least one, lie in each tensor as in a contiguous one."""
+    shape, stride = tensors[-1].shape, 1
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] != 1 and any(tensor.stride(d) != stride for tensor in tensors):
+            return max(1, len(shape) - 1 - d)
+        stride *= shape[d]
+    return max(1, len(shape))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_tensor
-from tilegym.errors import ArgumentValueError
 from tilegym.op import dispatch
+from tilegym.specs import _activations
+from tilegym.specs._activations import check_approximate
 
 
 @dispatch("gelu")
@@ -41,31 +41,20 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def canonical(input: Tensor, approximate: str = "none") -> tuple[Tensor, str]:
     check_tensor("gelu", "input", input)
-    if approximate not in ("none", "tanh"):
-        raise ArgumentValueError(f"gelu: approximate must be 'none' or 'tanh', got {approximate!r}")
+    check_approximate("gelu", approximate)
     return input, approximate
 
 
-_ROOT = math.sqrt(2 / math.pi)
-
-
 def reference(input: Tensor, approximate: str = "none") -> Tensor:
-    if approximate == "tanh":
-        return input / 2 * (1 + torch.tanh(_ROOT * (input + 0.044715 * input**3)))
-    return input / 2 * torch.erfc(-input / math.sqrt(2))
+    return _activations.gelu(input, approximate)
 
 
 def magnitude(input: Tensor, approximate: str = "none") -> Tensor:
-    return reference(input.abs(), approximate)
+    return _activations.gelu(input.abs(), approximate)
 
 
 def gradient_magnitude(grad_output: Tensor, input: Tensor, approximate: str = "none") -> tuple[Tensor]:
-    """Those of Φ(|x|) + |x| Φ'(x), where tanh's form has its own Φ."""
-    x = input.abs()
-    if approximate == "tanh":
-        tanh = torch.tanh(_ROOT * (x + 0.044715 * x**3))
-        return (grad_output * ((1 + tanh) / 2 + x / 2 * (1 - tanh**2) * _ROOT * (1 + 3 * 0.044715 * x**2)),)
-    return (grad_output * (torch.erfc(-x / math.sqrt(2)) / 2 + x * torch.exp(-(x**2) / 2) * _ROOT / 2),)
+    return (grad_output * _activations.gelu_slope(input.abs(), approximate),)
 
 
 def samples() -> Iterator[Sample]:

@@ -1,23 +1,12 @@
 """gelu in PyTorch."""
 
-import math
-
-import torch
 from torch import Tensor
 
 from tilegym import register_impl
+from tilegym_torchref import activations
 
 
 @register_impl("gelu", backend="torch")
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """In float32, rounded once.
-
-    PyTorch's own gelu, and its gradient more so, is off by several units in the last place where 1 + erf or 1 - tanh²
-    cancels. erfc and logsigmoid, whose derivative is sigmoid(-x), do not.
-    """
-    x = input.float()
-    if approximate == "tanh":
-        near = x.clamp(-16, 16)  # where sigmoid is 0 or 1: farther, the slope of the cube would overflow
-        logit = 2 * math.sqrt(2 / math.pi) * (near + 0.044715 * near**3)
-        return (x * torch.exp(torch.nn.functional.logsigmoid(logit))).to(input.dtype)
-    return (x * (torch.erfc(x * -math.sqrt(0.5)) / 2)).to(input.dtype)
+    """In float32, rounded once."""
+    return activations.gelu(input.float(), approximate).to(input.dtype)

@@ -1,0 +1,37 @@
+"""The first half of a dimension times GELU of the second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tilegym import register_backward, register_impl
+from tilegym_cutile import gated
+from tilegym_cutile.elementwise import in_step, run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@register_impl("geglu", backend="cutile")
+def geglu(input: Tensor, dim: int, approximate: str = "none") -> Tensor:
+    """See `tilegym/specs/geglu.py`."""
+    up, gate = _halves(input, dim)
+    y = torch.empty(up.shape, dtype=input.dtype, device=input.device)
+    run(gated.GELU[approximate], in_step(gate, up, y))
+    return y
+
+
+@register_backward("geglu", backend="cutile")
+def geglu_backward(grad_output: Tensor, input: Tensor, dim: int, approximate: str = "none") -> Tensor:
+    """The gradient of the input, from that of the output and the input: of the input's shape and dtype, contiguous."""
+    gradient = torch.empty_like(input, memory_format=torch.contiguous_format)
+    (up, gate), (dup, dgate) = _halves(input, dim), _halves(gradient, dim)
+    run(gated.GELU_BACKWARD[approximate], in_step(gate, up, grad_output, dgate, dup))
+    return gradient
+
+
+def _halves(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    half = tensor.shape[dim] // 2
+    return tensor.narrow(dim, 0, half), tensor.narrow(dim, half, half)
