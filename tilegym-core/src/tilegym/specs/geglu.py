@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_rank, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_rank, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 from tilegym.op import dispatch
+from tilegym.sharding import OUTPUT
 from tilegym.specs._activations import check_approximate, gelu, gelu_slope
 
 
@@ -85,6 +87,18 @@ def samples() -> Iterator[Sample]:
         yield Sample(name=fill, args={"input": TensorSpec(shape=(8, 600), fill=fill)})
 
 
+def benchmarks() -> Iterator[Sample]:
+    for m, half in [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096), (8192, 14336)]:
+        yield Sample(name=f"{m}x(2*{half})", args={"input": TensorSpec(shape=(m, 2 * half))})
+
+
+def ways(input: Tensor, dim: int, *_: Any) -> Iterator[Way]:
+    """Any dimension but the one that is halved."""
+    for other in range(input.dim()):
+        if other != dim:
+            yield {"input": other, OUTPUT: other}
+
+
 geglu.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -92,7 +106,9 @@ geglu.contract = Contract(
     reduction=lambda input, dim=-1, approximate="none": 1,
     fake=fake,
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=lambda input, dim=-1, approximate="none": input.numel() * input.element_size() * 3 // 2,
     flops=lambda input, dim=-1, approximate="none": 6 * input.numel() // 2,
+    sharding=ways,
     gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
 )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_tensor
 from tilegym.op import dispatch
+from tilegym.sharding import rows
 from tilegym.specs import _activations
 from tilegym.specs._activations import check_approximate
 
@@ -67,6 +68,11 @@ def samples() -> Iterator[Sample]:
             yield Sample(name=f"{fill}-{approximate}", args=args)
 
 
+def benchmarks() -> Iterator[Sample]:
+    for m, n in [(256, 1024), (1024, 1024), (4096, 1024), (4096, 4096), (8192, 28672)]:
+        yield Sample(name=f"{m}x{n}", args={"input": TensorSpec(shape=(m, n))})
+
+
 gelu.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -74,7 +80,9 @@ gelu.contract = Contract(
     reduction=lambda input, approximate="none": 1,
     fake=lambda input, approximate="none": torch.empty_like(input),
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=lambda input, approximate="none": 2 * input.numel() * input.element_size(),
     flops=lambda input, approximate="none": 5 * input.numel(),
+    sharding=rows("input", within=0),
     gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
 )

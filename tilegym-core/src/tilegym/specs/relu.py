@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_tensor
 from tilegym.op import dispatch
+from tilegym.sharding import rows
 
 
 @dispatch("relu")
@@ -47,6 +48,11 @@ def samples() -> Iterator[Sample]:
         yield Sample(name=fill, args={"x": TensorSpec(shape=(8, 600), fill=fill)})
 
 
+def benchmarks() -> Iterator[Sample]:
+    for m, n in [(256, 1024), (1024, 1024), (4096, 1024), (4096, 4096), (8192, 28672)]:
+        yield Sample(name=f"{m}x{n}", args={"x": TensorSpec(shape=(m, n))})
+
+
 relu.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -54,8 +60,10 @@ relu.contract = Contract(
     reduction=lambda x: 1,
     fake=torch.empty_like,
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=lambda x: 2 * x.numel() * x.element_size(),
     flops=lambda x: x.numel(),
+    sharding=rows("x", within=0),
     gradient=Gradient(
         inputs=("x",), magnitude=lambda grad_output, x: (grad_output,), saved=("output",), like=("output",)
     ),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_tensor
 from tilegym.op import dispatch
+from tilegym.sharding import rows
 
 
 @dispatch("swiglu")
@@ -61,6 +62,12 @@ def samples() -> Iterator[Sample]:
         yield case(fill, TensorSpec(shape=(8, 600), fill=fill))
 
 
+def benchmarks() -> Iterator[Sample]:
+    for m, n in [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096), (8192, 14336)]:
+        spec = TensorSpec(shape=(m, n))
+        yield Sample(name=f"{m}x{n}", args={"a": spec, "b": spec})
+
+
 swiglu.contract = Contract(
     canonical=canonical,
     reference=reference,
@@ -68,7 +75,9 @@ swiglu.contract = Contract(
     reduction=lambda a, b: 1,
     fake=lambda a, b: torch.empty(a.shape, dtype=a.dtype, device=a.device),
     samples=samples,
+    benchmarks=benchmarks,
     bytes_moved=lambda a, b: 3 * a.numel() * a.element_size(),
     flops=lambda a, b: 5 * a.numel(),
+    sharding=rows("a", "b", within=0),
     gradient=Gradient(inputs=("a", "b"), magnitude=gradient_magnitude, saved=("a", "b"), like=("a", "b")),
 )
