@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
-from tilegym.errors import ArgumentTypeError, DeviceError, DtypeError, ShapeError
+from tilegym.errors import ArgumentTypeError, ArgumentValueError, DeviceError, DtypeError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -170,3 +170,9 @@ def check_device(op: str, name: str, value: Tensor, first: Tensor, first_name: s
     """`value` must lie on the first input's device."""
     if value.device != first.device:
         raise DeviceError(f"{op}: {name} must be on the device of {first_name}, {first.device}, got {value.device}")
+
+
+def check_not_expanded(op: str, name: str, value: Tensor) -> None:
+    """`value` is to be written, so its elements must not share places."""
+    if any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)):
+        raise ArgumentValueError(f"{op}: {name} must not be expanded: several elements would share one place")

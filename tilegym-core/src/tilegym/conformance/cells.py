@@ -66,9 +66,10 @@ def cells_of(backend: str) -> Iterator[Cell]:
 
 
 def _is_differentiable(sample: Sample) -> bool:
-    """Not where `out` is written, nor at points that are not finite."""
+    """Not where `out` or, in place, a leaf is written, nor at points that are not finite."""
     specs = (value for value in sample.args.values() if isinstance(value, TensorSpec))
-    return sample.args.get("out") is None and all(spec.fill != "special" for spec in specs)
+    written = sample.args.get("out") is not None or sample.args.get("inplace", False)
+    return not written and all(spec.fill != "special" for spec in specs)
 
 
 def _layouts(sample: Sample) -> Iterator[Sample]:

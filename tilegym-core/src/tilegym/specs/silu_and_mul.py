@@ -8,8 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
-from tilegym.errors import ArgumentValueError, ShapeError
+from tilegym.contract import (
+    Contract,
+    Gradient,
+    Sample,
+    TensorSpec,
+    check_beside,
+    check_not_expanded,
+    check_rank,
+    check_tensor,
+)
+from tilegym.errors import ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import rows
 
@@ -49,8 +58,7 @@ def canonical(input: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor 
     if out is not None:
         shape = (*input.shape[:-1], width // 2)
         check_beside("silu_and_mul", "out", out, input, "input", shape=shape, dtypes=(input.dtype,))
-        if any(size > 1 and stride == 0 for size, stride in zip(out.shape, out.stride(), strict=True)):
-            raise ArgumentValueError("silu_and_mul: out must not be expanded: several elements would share one place")
+        check_not_expanded("silu_and_mul", "out", out)
     return input, out
 
 
