@@ -15,6 +15,7 @@ from tilegym.eager import attached, guarded, make_run, shown
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
 from tilegym.guards import absent, has_tangent_level, in_transform, is_plain, make_guard, tensors_in
 from tilegym.log import logger
+from tilegym.profiling import profiled, range_name
 from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
 from tilegym.sharding import is_distributed, on_parts
 
@@ -79,7 +80,8 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
     selection = select(op, backend, call)
     warn_of_fallback(op, selection)
     logger.debug("%s: backend %s, %s", op.name, selection.implementation.backend, selection.reason)
-    result = _run(op, selection, call, dict(zip(op.positional, args, strict=False)))
+    label = range_name(op.name, selection.implementation.backend)
+    result = profiled(label, _run, op, selection, call, dict(zip(op.positional, args, strict=False)))
     if events.listening():
         events.tell(op, selection, call, time.perf_counter() - started)
     elif not options:
@@ -138,10 +140,11 @@ def _remember(
     if check is None:
         return
     run = make_run(op, selection, backend, needs_gradient=call.needs_gradient)
+    label = range_name(op.name, selection.implementation.backend)
     with registry.lock:
         if registry.generation == generation:
             key = scoped() if backend is None else backend
-            op.table[key] = ((check, run), *op.table.get(key, ())[: _MOST_KINDS - 1])
+            op.table[key] = ((check, run, label), *op.table.get(key, ())[: _MOST_KINDS - 1])
 
 
 def bound(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -15,6 +15,7 @@ import torch
 from tilegym import registry
 from tilegym.errors import GradientError
 from tilegym.guards import is_plain
+from tilegym.profiling import profiled, range_name
 from tilegym.schemas import parts, schema
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def _run_backward(
         )
     taken = registry.parameters_of(backward)
     named = {name: value for name, value in (constants | {"needs": needs}).items() if name in taken}
-    result = backward(*tensors, **named)
+    label = range_name(f"{implementation.op}_bwd", implementation.backend)
+    result = profiled(label, backward, *tensors, **named)
     results = result if isinstance(result, tuple) else (result,)
     return [one for one, needed in zip(results, needs, strict=True) if needed]
 

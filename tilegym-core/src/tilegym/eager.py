@@ -13,6 +13,7 @@ import torch
 
 from tilegym.errors import GradientError
 from tilegym.guards import absent
+from tilegym.profiling import profiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +93,8 @@ def public_function(op: Op) -> Callable[..., Any]:
         "_slow": slow_call,
         "_stand_in": stand_in,
         "_forward_ad": torch.autograd.forward_ad,
+        "_profiled": profiled,
+        "_profiler": torch.autograd.profiler,
         "_is_compiling": torch.compiler.is_dynamo_compiling,
         "_traced": traced_function(op.name, op.positional),
     }
@@ -112,8 +115,10 @@ def public_function(op: Op) -> Callable[..., Any]:
             "            _entries = _op.table[_scoped() if backend is None else backend]",
             "        except (KeyError, TypeError):",
             "            _entries = ()",
-            "        for _check, _run in _entries:",
+            "        for _check, _run, _label in _entries:",
             f"            if _check({', '.join(_SHOWN[form].format(name) for name, form in guards.items())}):",
+            "                if _profiler._is_profiler_enabled:",
+            f"                    return _profiled(_label, _run, {', '.join(op.positional)})",
             f"                return _run({', '.join(op.positional)})",
         ]
     lines.append(f"    return _slow(_op, ({values}), {catch_all or '{}'}, backend)")

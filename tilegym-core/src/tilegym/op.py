@@ -20,7 +20,7 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-Table = dict["str | Choice | None", "tuple[tuple[Callable[..., bool], Callable[..., Any]], ...]"]
+Table = dict["str | Choice | None", "tuple[tuple[Callable[..., bool], Callable[..., Any], str], ...]"]
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -48,7 +48,7 @@ class Op:
         self.origin = origin
         self.fallback_backend = fallback_backend
         self.table: Table = {}
-        """Choice → guards and what to run behind each; emptied when anything changes."""
+        """Choice → guards, what to run behind each, and what a profiler calls that; emptied when anything changes."""
         self.parameters = tuple(inspect.signature(declared).parameters.values())
         self.function: Callable[..., Any] = public_function(self)
 

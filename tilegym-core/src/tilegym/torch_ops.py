@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from tilegym import registry
+from tilegym import flops, registry
 from tilegym.differentiation import Differentiable, Differentiation
 from tilegym.errors import NoImplementationError, RegistrationError
 from tilegym.schemas import hints, schema
@@ -62,7 +62,9 @@ def differentiable_call(op: Op, contract: Contract, implementation: Implementati
 
 def torch_op(op: Op, contract: Contract) -> Callable[..., Any]:
     """`torch.ops.tilegym.NAME`, defined on first use."""
-    return _definition(op, contract).overload
+    definition = _definition(op, contract)
+    flops.register(definition.flops)
+    return definition.overload
 
 
 def _definition(op: Op, contract: Contract) -> _Definition:
@@ -114,6 +116,22 @@ class _Definition:
         one = self.contract.gradient
         gradient = None if one is None else (one.inputs, one.like, one.saved, one.residual_names, one.outputs)
         return tuple(self.kinds.items()), self.result, self.contract.outputs, gradient
+
+    @property
+    def flops(self) -> dict[str, Callable[..., int]]:
+        """How many floating-point operations each torch op takes, from its arguments."""
+
+        def forward(*given: Any, **_: Any) -> int:
+            return self.contract.flops(*self._complete(given))
+
+        differentiation = self.differentiation
+        if differentiation is None:
+            return {self.name: forward}
+        return {
+            self.name: forward,
+            f"{self.name}_fwd": forward,
+            f"{self.name}_bwd": lambda *given, **_: flops.of_backward(differentiation, given),
+        }
 
     def define(self) -> None:
         """Define all; `overload` is NAME."""
