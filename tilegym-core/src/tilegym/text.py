@@ -14,6 +14,11 @@ def listed(names: Iterable[str], *, empty: str = "none") -> str:
     return ", ".join(sorted(names)) or empty
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def nearest(name: str, names: Iterable[str], *, alike: float = 0.6) -> str:
     """` Did you mean 'softmax'?`, or nothing if no name is as near as `alike` (1: the same)."""
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=alike)

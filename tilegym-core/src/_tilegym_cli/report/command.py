@@ -10,6 +10,7 @@ from _tilegym_cli.report.page import make_page, render
 from tilegym.benchmarking import results
 from tilegym.errors import ResultsError
 from tilegym.files import write_whole
+from tilegym.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +32,10 @@ def write_report(files: Iterable[Path], out: Path) -> str:
         write_whole(out, render(page))
     except OSError as error:
         raise ResultsError(f"the report cannot be written to {out}: {error.strerror or error}") from error
-    given = f"{len(page.measurements)} measurements from {len(runs)} files" if runs else "no benchmark file was given"
-    return f"{len(page.matrix.ops)} ops, {len(page.matrix.backends)} backends; {given}"
+    installed = f"{counted(len(page.matrix.ops), 'op')}, {counted(len(page.matrix.backends), 'backend')}"
+    if not runs:
+        return f"{installed}; no benchmark file was given"
+    return f"{installed}; {counted(len(page.measurements), 'measurement')} from {counted(len(runs), 'file')}"
 
 
 def _read(file: Path) -> results.Results:

@@ -14,6 +14,7 @@ import jinja2
 
 from _tilegym_cli.report import charts
 from _tilegym_cli.report.measurements import histories, newest, verdict
+from tilegym.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -143,7 +144,13 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"microseconds": _microseconds, "figure": _figure, "grouped": _grouped, "instant": _instant}
+    environment.filters |= {
+        "counted": counted,
+        "figure": _figure,
+        "grouped": _grouped,
+        "instant": _instant,
+        "microseconds": _microseconds,
+    }
     return environment.get_template("page.html.j2")
 
 
