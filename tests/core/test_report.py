@@ -327,6 +327,7 @@ def test_the_matrix_tells_what_conforms(site, made):
     conforming(site, "good", ["softmax"], {"softmax": {"passed": 7}})
     conforming(site, "fair", ["softmax", "rms_norm"], {"softmax": {"passed": 5, "failed": {"a": "b", "c": "d"}}})
     conforming(site, "lost", ["softmax"], None)
+    site.backend("rival", "peer=True", {"softmax": "return x"})
     found = made()
     rows = {one["Op"]: one for one in found.table(["Op"])}
     good, fair, lost = "good good-dist 1.0", "fair fair-dist 1.0", "lost lost-dist 1.0"

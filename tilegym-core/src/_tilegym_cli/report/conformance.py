@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from _tilegym_cli.listings import attestations, backends_report, ops_report
+from tilegym import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ class OpRow:
     """One op: its line of the matrix."""
 
     name: str
-    summary: str | None
     error: str | None
     """Why its contract does not load."""
     cells: tuple[Cell, ...]
@@ -49,20 +49,20 @@ class Matrix:
 
 
 def matrix() -> Matrix:
-    """What is installed here."""
-    backends = backends_report()
+    """What is installed here; peers, which are there to be compared with, promise nothing."""
+    known = registry.backends()
+    backends = [row for row in backends_report()["backends"] if not known[row["name"]].peer]
+    names = [row["name"] for row in backends]
     listed = ops_report()
-    attested, errors = attestations(listed["backends"])
+    attested, errors = attestations(names)
     return Matrix(
-        backends=tuple(backends["backends"]),
+        backends=tuple(backends),
         ops=tuple(
             OpRow(
                 name=row["name"],
-                summary=row["summary"],
                 error=row["error"],
                 cells=tuple(
-                    _cell(name in row["implemented_by"], attested.get(name, {}).get(row["name"]))
-                    for name in listed["backends"]
+                    _cell(name in row["implemented_by"], attested.get(name, {}).get(row["name"])) for name in names
                 ),
             )
             for row in listed["ops"]
