@@ -189,6 +189,14 @@ def test_the_roofline_puts_a_copy_on_the_slope_and_a_product_on_its_roof():
     assert plot.left_out == 1
 
 
+def test_a_roof_that_begins_left_of_the_plot_is_cut_there():
+    plot = charts.roofline(
+        newest(histories([run([OURS])])), Ceilings(copy_gbps=4000.0, matmul_tflops={"a": 1e-9, "b": 9.0})
+    )
+    assert plot is not None
+    assert [roof.x1 for roof in plot.roofs] == [plot.memory.x2, charts.LEFT]
+
+
 def test_roofs_too_near_for_two_labels_share_one():
     ceilings = Ceilings(copy_gbps=4000.0, matmul_tflops={"float16": 790.0, "float32": 50.0, "bfloat16": 800.0})
     plot = charts.roofline(newest(histories([run([OURS])])), ceilings)

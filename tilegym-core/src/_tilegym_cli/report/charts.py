@@ -141,7 +141,7 @@ def _roofs(peaks: dict[str, float], slope: float, x: Axis, y: Axis) -> Iterator[
         [f"{' · '.join(said)} TFLOP/s", *[""] * (len(said) - 1)] for _, said in labels
     )
     for (_, peak), text in zip(ordered, texts, strict=True):
-        yield Roof(x1=x(peak / slope), y1=y(peak), x2=RIGHT, y2=y(peak), label=text)
+        yield Roof(x1=max(LEFT, x(peak / slope)), y1=y(peak), x2=RIGHT, y2=y(peak), label=text)
 
 
 SPARK_WIDTH, SPARK_HEIGHT, _SPARK_MARGIN = 120, 28, 4
