@@ -14,8 +14,9 @@ import tilegym
 from tilegym import registry
 from tilegym.benchmarking import suite
 from tilegym.benchmarking.cases import cases
+from tilegym.benchmarking.plan import plan
 from tilegym.benchmarking.results import Ceilings
-from tilegym.benchmarking.suite import Options, plan, run
+from tilegym.benchmarking.suite import Options, run
 from tilegym.benchmarking.timing import Timing
 from tilegym.contract import Sample, TensorSpec
 from tilegym.testing import assert_accurate, load_implementation, materialize

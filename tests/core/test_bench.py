@@ -13,8 +13,9 @@ import tilegym
 from tilegym.benchmarking import suite
 from tilegym.benchmarking.cases import QUICK_BYTES, cases
 from tilegym.benchmarking.ceilings import ceiling_of, measure_ceilings, unit_of
+from tilegym.benchmarking.plan import plan
 from tilegym.benchmarking.results import Ceilings
-from tilegym.benchmarking.suite import Options, plan, run
+from tilegym.benchmarking.suite import Options, run
 from tilegym.benchmarking.timing import Timing, rotation, time_calls
 from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import (
@@ -67,6 +68,10 @@ def register(backend, function, **options):
 def rows(planned=None, **options):
     planned = planned or plan(["softmax"], [BF16], CPU)
     return list(run(planned, CEILINGS, Options(device=CPU, **options)))
+
+
+def out_of_memory(x):
+    raise torch.OutOfMemoryError
 
 
 def right(x):
@@ -183,9 +188,10 @@ def test_a_wrong_answer_gets_no_timing(softmax, clock):
     register("nan", lambda x: right(x) * torch.nan)
     register("shape", lambda x: right(x)[:1])
     register("boom", lambda x: 1 / 0)
+    register("large", out_of_memory)
     register("picky", right, supports=lambda x: "only on Sundays")
     found = {(row.backend, row.case): row for row in rows()}
-    assert len(found) == 12
+    assert len(found) == 14
     assert len(clock) == 2
     for case in ("4x8", "16x8"):
         assert found["mine", case].median_ms == 2.0
@@ -195,6 +201,7 @@ def test_a_wrong_answer_gets_no_timing(softmax, clock):
             "nan": "wrong: ",
             "shape": "wrong: expected shape(s) ",
             "boom": "failed: ZeroDivisionError: division by zero",
+            "large": "not run: cpu has too little memory",
             "picky": "refused: NoImplementationError: softmax: backend 'picky' refuses this call: only on Sundays",
         }.items():
             row = found[backend, case]
@@ -281,7 +288,7 @@ def test_backward_is_checked_and_timed_alone(softmax, clock):
     register("mine", mine, composite=True)
     register("half", Halved.apply, composite=True)
     planned = plan(["softmax"], [torch.float32], CPU, backward=True)
-    assert [direction for _, direction, _ in planned.entries] == ["forward", "forward", "backward", "backward"]
+    assert [direction for _, direction, _ in planned.entries] == ["forward", "backward"] * 2
     only = replace(planned, entries=tuple(entry for entry in planned.entries if entry[1] == "backward"))
     half, mine_row, *_ = rows(only)
     assert (half.backend, half.median_ms) == ("half", None)

@@ -53,7 +53,7 @@ def test_a_run_shows_a_table_and_writes_what_it_shows(tmp_path):
     assert found.device.type == "cpu"
     assert found.versions["torch"] == torch.__version__
     assert found.versions["tilegym-core"] == tilegym.__version__
-    assert bench("run", "softmax", "--device", "cpu").stdout == done.stdout
+    assert bench("run", "softmax", "--device", "cpu").stdout + f"wrote {file}\n" == done.stdout
 
 
 def test_a_wrong_answer_fails_the_run_and_a_peers_does_not(site, tmp_path):
@@ -90,12 +90,26 @@ def test_results_lie_by_device_and_date(tmp_path, monkeypatch):
     assert (folder / file.stem / plots[0]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_output_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
+def test_what_cannot_be_written_or_drawn_is_told_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("here already")
     monkeypatch.setattr("tilegym.benchmarking.suite.run", lambda *_: pytest.fail("nothing must be timed"))
     done = bench("softmax", "--device", "cpu", "--json", tmp_path / "file" / "run.json")
     assert isinstance(done.exception, ResultsError)
     assert str(tmp_path / "file" / "run.json") in str(done.exception)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = bench("softmax", "--device", "cpu", "--plot", tmp_path)
+    assert isinstance(done.exception, BenchmarkError)
+
+
+def test_a_run_that_is_cut_short_leaves_what_it_measured(tmp_path, monkeypatch):
+    def cut_short(*arguments):
+        yield next(suite_run(*arguments))
+        raise KeyboardInterrupt
+
+    suite_run = suite.run
+    monkeypatch.setattr(suite, "run", cut_short)
+    assert bench("softmax", "--device", "cpu", "--json", tmp_path / "run.json").exit_code != 0
+    assert [row.case for row in read(tmp_path / "run.json").rows] == ["4x8"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,10 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Results, Row
-    from tilegym.benchmarking.suite import Options, Plan
+    from tilegym.benchmarking.suite import Options
 
 _QUICK_SECONDS: Final = 90.0  # what else a quick run does leaves it under 2 minutes
 
@@ -58,8 +58,10 @@ def run(
     The exit status is 1 if a backend that is no peer gave a wrong answer or failed.
     """
     from _tilegym_cli.explain import parse_device, parse_dtype
+    from tilegym.benchmarking import plots
     from tilegym.benchmarking import results as files
-    from tilegym.benchmarking.suite import FAILED, WRONG, Options, plan
+    from tilegym.benchmarking.plan import plan
+    from tilegym.benchmarking.suite import FAILED, WRONG, Options
 
     where = parse_device(device or _default_device())
     options = Options(
@@ -80,16 +82,18 @@ def run(
     if not planned.entries:
         reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
         raise typer.BadParameter(f"there is nothing to time on {where}{reasons}")
-    if json is not None:
-        files.check_writable(json)  # before the work, not after
-    found = _measure(planned, options)
+    if plot is not None or results is not None:
+        plots.check_installed()  # before the work, not after; likewise below
+    begun = _begin(planned, options)
+    kept = None if results is None else _file_below(results, begun, quick=quick)
+    targets = [path for path in (json, kept) if path is not None]
+    for path in targets:
+        files.check_writable(path)
+    found = _measure(begun, planned, options, targets)
     _show(found, planned)
-    if json is not None:
-        files.write(found, json)
-    if plot is not None:
-        _plot(found, plot)
-    if results is not None:
-        _keep(found, results, quick=quick)
+    folders = [path for path in (plot, kept and kept.with_suffix("")) if path is not None]
+    for path in (*targets, *(file for folder in folders for file in plots.plot(found, folder))):
+        typer.echo(f"wrote {path}")
     if any(not row.peer and (row.error or "").startswith((WRONG, FAILED)) for row in found.rows):
         raise typer.Exit(1)
 
@@ -137,39 +141,50 @@ def _default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _measure(planned: Plan, options: Options) -> Results:
-    """Run the plan with a progress bar on the standard error."""
+def _begin(planned: Plan, options: Options) -> Results:
+    """Results without a row: where and when the run is, and the ceilings."""
     from datetime import datetime, timezone
 
     from tilegym.benchmarking import machine
     from tilegym.benchmarking.ceilings import measure_ceilings
     from tilegym.benchmarking.results import SCHEMA, Results
-    from tilegym.benchmarking.suite import run
 
-    started = datetime.now(timezone.utc)
-    device = machine.describe_device(options.device)
-    ceilings = measure_ceilings(options.device, dict.fromkeys(case.dtype for case, _, _ in planned.entries))
     return Results(
         schema=SCHEMA,
-        device=device,
-        ceilings=ceilings,
+        device=machine.describe_device(options.device),
+        ceilings=measure_ceilings(options.device, dict.fromkeys(case.dtype for case, _, _ in planned.entries)),
         versions=machine.versions(planned.backends),
-        date=started.isoformat(timespec="seconds"),
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         commit=machine.commit(),
-        rows=tuple(_with_progress(run(planned, ceilings, options), planned.rows)),
+        rows=(),
     )
 
 
-def _with_progress(rows: Iterator[Row], total: int) -> Iterator[Row]:
+def _file_below(folder: Path, begun: Results, *, quick: bool) -> Path:
+    """`FOLDER/nvidia-h200/2026-11-30T140000.json`; a quick run's name says so."""
+    from tilegym.benchmarking.machine import folder_name
+
+    name = begun.date.partition("+")[0].replace(":", "") + ("-quick" if quick else "")
+    return folder / folder_name(begun.device) / f"{name}.json"
+
+
+def _measure(begun: Results, planned: Plan, options: Options, targets: list[Path]) -> Results:
+    """Run the plan; the files are written after each row, so that a run that is cut short leaves what it measured."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from tilegym.benchmarking.results import write
+    from tilegym.benchmarking.suite import run
+
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task("the first", total=total)
-        for row in rows:
+        task = progress.add_task("the first", total=planned.rows)
+        for row in run(planned, begun.ceilings, options):
+            begun = replace(begun, rows=(*begun.rows, row))
+            for path in targets:
+                write(begun, path)
             progress.update(task, advance=1, description=" ".join(_label(row)))
-            yield row
+    return begun
 
 
 def _label(row: Row) -> tuple[str, ...]:
@@ -212,22 +227,3 @@ def _show(found: Results, planned: Plan) -> None:
 
 def _spread(row: Row) -> str:
     return f"{row.low_ms:.4g}-{row.high_ms:.4g}"
-
-
-def _plot(found: Results, folder: Path) -> None:
-    from tilegym.benchmarking.plots import plot
-
-    for path in plot(found, folder):
-        typer.echo(f"wrote {path}")
-
-
-def _keep(found: Results, folder: Path, *, quick: bool) -> None:
-    """`FOLDER/nvidia-h200/2026-11-30T140000.json`, and plots in a folder of that name; quick runs say so."""
-    from tilegym.benchmarking.machine import folder_name
-    from tilegym.benchmarking.results import write
-
-    name = found.date.partition("+")[0].replace(":", "") + ("-quick" if quick else "")
-    path = folder / folder_name(found.device) / f"{name}.json"
-    write(found, path)
-    typer.echo(f"wrote {path}")
-    _plot(found, path.with_suffix(""))

@@ -25,13 +25,10 @@ def plot(results: Results, folder: Path) -> list[Path]:
     Raises:
         BenchmarkError: matplotlib is not installed, or the folder cannot be written.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BenchmarkError(
-            f"plots need matplotlib: python3 -m pip install matplotlib, or extra `bench` of tilegym-core ({error})"
-        ) from error
+    check_installed()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in results.rows:
         if row.median_ms is not None:
@@ -51,6 +48,16 @@ def plot(results: Results, folder: Path) -> list[Path]:
                 raise BenchmarkError(f"plots cannot be written to {folder}: {error.strerror or error}") from error
         written.append(path)
     return written
+
+
+def check_installed() -> None:
+    """Raise BenchmarkError unless matplotlib is installed; asked before a long run rather than after."""
+    try:
+        import matplotlib as mpl  # noqa: F401 - whether it imports is the question
+    except ImportError as error:
+        raise BenchmarkError(
+            f"plots need matplotlib: python3 -m pip install matplotlib, or extra `bench` of tilegym-core ({error})"
+        ) from error
 
 
 def _draw(axes: Any, rows: Sequence[Row], unit: Unit, ceilings: Ceilings) -> None:

@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import registry
-from tilegym.availability import find_backend, why_unusable
-from tilegym.benchmarking.cases import cases
 from tilegym.benchmarking.ceilings import ceiling_of, unit_of
 from tilegym.benchmarking.results import Row
 from tilegym.benchmarking.timing import rotation, time_calls
-from tilegym.errors import BackendUnavailableError, BenchmarkError, ContractError, NoImplementationError
-from tilegym.selection import candidates_of
+from tilegym.errors import BenchmarkError, NoImplementationError
 from tilegym.testing import measure
 from tilegym.testing.gradients import differentiable_outputs, measure_gradients
 from tilegym.text import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Ceilings, Direction
     from tilegym.benchmarking.timing import Timing
     from tilegym.contract import Contract
@@ -60,90 +58,6 @@ class Options:
         """Refuse what no device can do."""
         if self.graph and self.device.type != "cuda":
             raise BenchmarkError(f"CUDA graphs (--graph) are for CUDA devices; this run is on {self.device}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """What a run consists of."""
-
-    entries: tuple[tuple[Case, Direction, tuple[str, ...]], ...]
-    """A case, a direction, and the backends."""
-    left_out: Mapping[str, str]
-    """What could have been in it, and why it is not."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows it gives."""
-        return sum(len(backends) for _, _, backends in self.entries)
-
-    @property
-    def backends(self) -> list[str]:
-        """All that take part, each once."""
-        return list(dict.fromkeys(name for _, _, backends in self.entries for name in backends))
-
-
-def plan(
-    ops: Sequence[str],
-    dtypes: Iterable[torch.dtype],
-    device: torch.device,
-    *,
-    backends: Sequence[str] | None = None,
-    quick: bool = False,
-    backward: bool = False,
-) -> Plan:
-    """What to time.
-
-    Args:
-        ops: names; none: every op with a contract.
-        dtypes: those of the cases.
-        device: where the tensors are.
-        backends: names; None: all that implement an op and can run on the device, peers among them.
-        quick: small cases alone.
-        backward: gradients too, where an op has them.
-
-    Raises:
-        UnknownOpError, UnknownBackendError, BackendUnavailableError: a name that nothing has, or nothing here.
-        DtypeError: an op that was named does not take a dtype.
-    """
-    chosen = None if backends is None else tuple(_usable(name, device) for name in backends)
-    left_out: dict[str, str] = {}
-    entries: list[tuple[Case, Direction, tuple[str, ...]]] = []
-    for name in ops or registry.op_names():
-        op = registry.get_op(name)
-        if op.contract is None and not ops:
-            left_out[name] = "it has no contract"
-            continue
-        servants = chosen if chosen is not None else _candidates(name, device, left_out)
-        for dtype in dtypes:
-            try:
-                found = cases(name, dtype, quick=quick)
-            except ContractError as error:  # only an op that was named must take the dtype
-                if ops:
-                    raise
-                left_out[f"{name} in {str(dtype).removeprefix('torch.')}"] = str(error)
-                continue
-            entries += [(case, "forward", servants) for case in found]
-            if backward and op.contract is not None and op.contract.gradient is None:
-                left_out[f"{name}, backward"] = "it has no gradient"
-            elif backward:
-                entries += [(case, "backward", servants) for case in found]
-    return Plan(entries=tuple(entry for entry in entries if entry[2]), left_out=left_out)
-
-
-def _usable(name: str, device: torch.device) -> str:
-    backend = find_backend(name)
-    reason = why_unusable(backend, device)
-    if reason is not None:
-        raise BackendUnavailableError(f"backend {backend.name!r} cannot run on {device}: {reason}")
-    return backend.name
-
-
-def _candidates(op: str, device: torch.device, left_out: dict[str, str]) -> tuple[str, ...]:
-    known = registry.backends()
-    reasons = {name: why_unusable(known[name], device) for name in candidates_of(registry.get_op(op))}
-    left_out |= {f"backend {name}": reason for name, reason in reasons.items() if reason is not None}
-    able = [name for name, reason in reasons.items() if reason is None]
-    return tuple(sorted(able, key=lambda name: known[name].peer))
 
 
 def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
@@ -187,6 +101,8 @@ def _measured(
         return f"{WRONG}{error}"
     except NoImplementationError as error:
         return f"refused: {describe(error)}"
+    except torch.OutOfMemoryError:
+        return f"not run: {options.device} has too little memory for it and its reference in float64"
     except BenchmarkError:  # holds for every row
         raise
     except Exception as error:  # noqa: BLE001 - whatever one backend raises, the others are timed

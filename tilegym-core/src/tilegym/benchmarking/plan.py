@@ -1,0 +1,105 @@
+"""What a run consists of: cases, directions and backends, and what is left out for which reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilegym import registry
+from tilegym.availability import find_backend, why_unusable
+from tilegym.benchmarking.cases import cases
+from tilegym.errors import BackendUnavailableError, ContractError
+from tilegym.selection import candidates_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import torch
+
+    from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.results import Direction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What a run consists of."""
+
+    entries: tuple[tuple[Case, Direction, tuple[str, ...]], ...]
+    """A case, a direction, and the backends."""
+    left_out: Mapping[str, str]
+    """What could have been in it, and why it is not."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it gives."""
+        return sum(len(backends) for _, _, backends in self.entries)
+
+    @property
+    def backends(self) -> list[str]:
+        """All that take part, each once."""
+        return list(dict.fromkeys(name for _, _, backends in self.entries for name in backends))
+
+
+def plan(
+    ops: Sequence[str],
+    dtypes: Iterable[torch.dtype],
+    device: torch.device,
+    *,
+    backends: Sequence[str] | None = None,
+    quick: bool = False,
+    backward: bool = False,
+) -> Plan:
+    """What to time.
+
+    Args:
+        ops: names; none: every op with a contract.
+        dtypes: those of the cases.
+        device: where the tensors are.
+        backends: names; None: all that implement an op and can run on the device, peers among them.
+        quick: small cases alone.
+        backward: gradients too, where an op has them.
+
+    Raises:
+        UnknownOpError, UnknownBackendError, BackendUnavailableError: a name that nothing has, or nothing here.
+        DtypeError: an op that was named does not take a dtype.
+    """
+    chosen = None if backends is None else tuple(_usable(name, device) for name in backends)
+    left_out: dict[str, str] = {}
+    entries: list[tuple[Case, Direction, tuple[str, ...]]] = []
+    for name in ops or registry.op_names():
+        op = registry.get_op(name)
+        if op.contract is None and not ops:
+            left_out[name] = "it has no contract"
+            continue
+        servants = chosen if chosen is not None else _candidates(name, device, left_out)
+        for dtype in dtypes:
+            try:
+                found = cases(name, dtype, quick=quick)
+            except ContractError as error:  # only an op that was named must take the dtype
+                if ops:
+                    raise
+                left_out[f"{name} in {str(dtype).removeprefix('torch.')}"] = str(error)
+                continue
+            for case in found:
+                entries.append((case, "forward", servants))
+                if backward and case.backward is not None:
+                    entries.append((case, "backward", servants))
+        if backward and op.contract is not None and op.contract.gradient is None:
+            left_out[f"{name}, backward"] = "it has no gradient"
+    return Plan(entries=tuple(entry for entry in entries if entry[2]), left_out=left_out)
+
+
+def _usable(name: str, device: torch.device) -> str:
+    backend = find_backend(name)
+    reason = why_unusable(backend, device)
+    if reason is not None:
+        raise BackendUnavailableError(f"backend {backend.name!r} cannot run on {device}: {reason}")
+    return backend.name
+
+
+def _candidates(op: str, device: torch.device, left_out: dict[str, str]) -> tuple[str, ...]:
+    known = registry.backends()
+    reasons = {name: why_unusable(known[name], device) for name in candidates_of(registry.get_op(op))}
+    left_out |= {f"backend {name}": reason for name, reason in reasons.items() if reason is not None}
+    able = [name for name, reason in reasons.items() if reason is None]
+    return tuple(sorted(able, key=lambda name: known[name].peer))
