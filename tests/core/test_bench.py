@@ -74,6 +74,10 @@ def out_of_memory(x):
     raise torch.OutOfMemoryError
 
 
+def cudaless(x):
+    raise AssertionError("no CUDA")  # as torch raises it
+
+
 def right(x):
     return torch.softmax(x, -1)
 
@@ -188,10 +192,11 @@ def test_a_wrong_answer_gets_no_timing(softmax, clock):
     register("nan", lambda x: right(x) * torch.nan)
     register("shape", lambda x: right(x)[:1])
     register("boom", lambda x: 1 / 0)
+    register("cudaless", cudaless)
     register("large", out_of_memory)
     register("picky", right, supports=lambda x: "only on Sundays")
     found = {(row.backend, row.case): row for row in rows()}
-    assert len(found) == 14
+    assert len(found) == 16
     assert len(clock) == 2
     for case in ("4x8", "16x8"):
         assert found["mine", case].median_ms == 2.0
@@ -201,6 +206,7 @@ def test_a_wrong_answer_gets_no_timing(softmax, clock):
             "nan": "wrong: ",
             "shape": "wrong: expected shape(s) ",
             "boom": "failed: ZeroDivisionError: division by zero",
+            "cudaless": "failed: AssertionError: no CUDA",
             "large": "not run: cpu has too little memory",
             "picky": "refused: NoImplementationError: softmax: backend 'picky' refuses this call: only on Sundays",
         }.items():

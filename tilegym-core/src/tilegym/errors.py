@@ -76,6 +76,10 @@ class BenchmarkError(TileGymError, RuntimeError):
     """A benchmark cannot be run as asked for; the message says what it lacks."""
 
 
+class WrongAnswerError(TileGymError, AssertionError):
+    """A result is further from the reference than its error bound, or has another shape; it is not timed."""
+
+
 class ResultsError(TileGymError, ValueError):
     """A file with results of a benchmark cannot be read or written, or holds none."""
 

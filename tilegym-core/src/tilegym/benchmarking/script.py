@@ -75,7 +75,7 @@ def figure(op: str, backend: str, arguments: dict[str, Any], unit: Unit = "GB/s"
     """Check an op's result against float64, then time it: GB/s or TFLOP/s by the median.
 
     Raises:
-        AssertionError: the result is wrong.
+        WrongAnswerError: the result is wrong.
         RegistrationError: the op has no contract.
     """
     found = registry.get_op(op)

@@ -18,7 +18,7 @@ from tilegym import registry
 from tilegym.benchmarking.ceilings import ceiling_of, unit_of
 from tilegym.benchmarking.results import Row
 from tilegym.benchmarking.timing import rotation, time_calls
-from tilegym.errors import BenchmarkError, NoImplementationError
+from tilegym.errors import BenchmarkError, NoImplementationError, WrongAnswerError
 from tilegym.testing import measure
 from tilegym.testing.gradients import differentiable_outputs, measure_gradients
 from tilegym.text import describe
@@ -97,7 +97,7 @@ def _measured(
         if took > options.call_seconds:
             return f"{_SLOW}one call took {took:.1f} s, and may take {options.call_seconds:g} s"
         return time_calls(calls, options.device, seconds=options.seconds, graph=options.graph)
-    except AssertionError as error:
+    except WrongAnswerError as error:
         return f"{WRONG}{error}"
     except NoImplementationError as error:
         return f"refused: {describe(error)}"
@@ -126,10 +126,14 @@ def checked_calls(
     """A call for each set of arguments, after the result of the first was checked.
 
     Raises:
-        AssertionError: it is wrong; the message has the errors beside their bounds.
+        WrongAnswerError: it is wrong; the message has the errors beside their bounds.
     """
     calls = [partial(op.function, **arguments, backend=backend) for arguments in sets]
-    found = measure(contract, sets[0], calls[0]())
+    result = calls[0]()
+    try:
+        found = measure(contract, sets[0], result)
+    except AssertionError as error:  # it has another shape
+        raise WrongAnswerError(str(error)) from None
     _check(dict(zip(contract.outputs, found, strict=True)), backend)
     return calls
 
@@ -161,11 +165,11 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Seque
 
 
 def _check(accuracies: Mapping[str, Accuracy], backend: str) -> None:
-    """Raise AssertionError unless all are within the bounds that the backend is held to."""
+    """Raise WrongAnswerError unless all are within the bounds that the backend is held to."""
     peer = registry.backends()[backend].peer
     for name, accuracy in accuracies.items():
         if not (accuracy.norm_error <= accuracy.norm_bound if peer else accuracy.ok):
-            raise AssertionError(f"{name}: {accuracy}")
+            raise WrongAnswerError(f"{name}: {accuracy}")
 
 
 def _row(
