@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
 
@@ -416,15 +417,24 @@ def test_a_gpu_is_timed_by_triton(monkeypatch, graph, expected):
 
         return clock
 
+    devices = []
+
+    @contextmanager
+    def device(where):
+        devices.append(where)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device", device)
     testing = ModuleType("triton.testing")
     testing.do_bench, testing.do_bench_cudagraph = quantiles_of("do_bench"), quantiles_of("do_bench_cudagraph")
     monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
     monkeypatch.setitem(sys.modules, "triton.testing", testing)
     calls = []
-    found = time_calls([lambda: calls.append(1)], torch.device("cuda"), graph=graph)
+    found = time_calls([lambda: calls.append(1)], torch.device("cuda:1"), graph=graph)
     assert (found.low, found.median, found.high) == (2.0, 5.0, 8.0)
     assert asked == [expected]
     assert calls == [1]
+    assert devices == [torch.device("cuda:1")]
 
 
 def test_a_gpu_without_triton_is_an_error(monkeypatch):

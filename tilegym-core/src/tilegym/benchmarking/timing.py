@@ -78,21 +78,22 @@ def time_calls(
         next(turn)()
 
     if device.type == "cuda":
-        return _on_gpu(run, seconds, graph=graph)
+        return _on_gpu(run, device, seconds, graph=graph)
     return _on_cpu(run, seconds)
 
 
-def _on_gpu(run: Callable[[], None], seconds: float, *, graph: bool) -> Timing:
+def _on_gpu(run: Callable[[], None], device: torch.device, seconds: float, *, graph: bool) -> Timing:
     try:
         from triton.testing import do_bench, do_bench_cudagraph
     except ImportError as error:
         raise BenchmarkError(f"timing on a GPU needs Triton: python3 -m pip install triton ({error})") from error
     milliseconds = 1000 * seconds
     quantiles = [0.2, 0.5, 0.8]
-    if graph:
-        low, median, high = do_bench_cudagraph(run, rep=max(1, milliseconds / 10), quantiles=quantiles)  # replayed 10x
-    else:
-        low, median, high = do_bench(run, warmup=milliseconds / 4, rep=milliseconds, quantiles=quantiles)
+    with torch.cuda.device(device):  # which is where Triton's events and its cache are
+        if graph:
+            low, median, high = do_bench_cudagraph(run, rep=milliseconds / 10, quantiles=quantiles)  # replayed 10 times
+        else:
+            low, median, high = do_bench(run, warmup=milliseconds / 4, rep=milliseconds, quantiles=quantiles)
     return Timing(median=median, low=low, high=high)
 
 
