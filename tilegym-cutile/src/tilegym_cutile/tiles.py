@@ -45,8 +45,13 @@ def both(mask: Any, other: Any) -> Any:
 
 def load(array: Any, row: Any, column: Any, mask: Any, *, padding: float = 0.0, inner: int = 1) -> Any:
     """The elements at (row, column), in float32; `padding` where they are masked out."""
+    return ct.astype(read(array, row, column, mask, padding=padding, inner=inner), ct.float32)
+
+
+def read(array: Any, row: Any, column: Any, mask: Any, *, padding: float = 0.0, inner: int = 1) -> Any:
+    """What `load` loads, in the array's own dtype: of 16 bits, it takes half of the registers to keep."""
     index = _index(array, row, column, inner)
-    return ct.astype(ct.gather(array, index, mask=mask, padding_value=padding, check_bounds=False), ct.float32)
+    return ct.gather(array, index, mask=mask, padding_value=padding, check_bounds=False)
 
 
 def store(array: Any, row: Any, column: Any, value: Any, mask: Any, *, inner: int = 1) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import torch
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LOWEST = torch.finfo(torch.float32).min
-_WIDTH = 8
-"""Adjacent columns of a lane: 16 bytes of a 16-bit dtype."""
+_GROUP_BYTES = 2**15
+"""What a block of `softmax_chunks` loads at once, and keeps of its row: two such blocks share an SM's registers."""
 
 
 @ct.kernel
@@ -45,33 +45,59 @@ def softmax_rows(
 
 @ct.kernel
 def softmax_chunks(
-    x: Rows, y: Rows, N: int, LANES: ct.Constant[int], WIDTH: ct.Constant[int], RAGGED: ct.Constant[bool]
+    x: Rows, y: Rows, N: int, COLUMNS: ct.Constant[int], CHUNKS: ct.Constant[int], RAGGED: ct.Constant[bool]
 ) -> None:
-    """One block: one row, read twice in chunks of LANES * WIDTH columns. x: (*outer, N), y: (M, N).
+    """One block: one row, in groups of CHUNKS chunks of COLUMNS. x: (*outer, N), y: (M, N).
 
-    Each lane keeps the maximum and the sum of its own columns, rescaled as the maximum grows, so that lanes meet only
-    once per row. A lane starts from the lowest finite number: from minus infinity, a lane that has seen only padding
-    would compute -inf - -inf = NaN. The second pass goes backwards: what was read last is still in the cache.
+    A group's loads are under way together. Each column of a chunk keeps a maximum and a sum of its own, rescaled as the
+    maximum grows, so that columns meet only once per row; it starts from the lowest finite number, since a column that
+    has seen only padding would compute -inf - -inf = NaN. The last group, which alone may be ragged, is kept in
+    registers; the others are read once more, backwards: what was read last is still in the cache.
     """
     row = tiles.row_numbers(ct.bid(0), 1)
-    lane = ct.arange(LANES, dtype=ct.int32)[:, None] * WIDTH + ct.arange(WIDTH, dtype=ct.int32)[None, :]
-    chunks = ct.cdiv(N, LANES * WIDTH)
-    peak = ct.full((LANES, 1), _LOWEST, dtype=ct.float32)
-    total = ct.zeros((LANES, 1), dtype=ct.float32)
-    for chunk in range(chunks):
-        column = chunk * (LANES * WIDTH) + lane
-        logits = tiles.load(x, row, column, tiles.inside(column, N, RAGGED), padding=-math.inf)
-        higher = ct.maximum(peak, ct.max(logits, axis=1, keepdims=True))
-        weights = tiles.exp_term(logits - higher)
-        total = total * tiles.exp_term(peak - higher) + ct.sum(weights, axis=1, keepdims=True)
-        peak = higher
-    highest = ct.max(peak, axis=0, keepdims=True)
-    scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=0, keepdims=True))
-    for chunk in range(chunks):
-        column = (chunks - 1 - chunk) * (LANES * WIDTH) + lane
-        mask = tiles.inside(column, N, RAGGED)
-        logits = tiles.load(x, row, column, mask)
-        tiles.store(y, row, column, tiles.exp(logits - highest, y.dtype) * scale, mask)
+    lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    last = ct.cdiv(N, CHUNKS * COLUMNS) - 1
+    peak = ct.full((1, COLUMNS), _LOWEST, dtype=ct.float32)
+    total = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    for group in range(last):
+        peak, total = _joined(peak, total, _group(x, row, group * CHUNKS, lane, N, CHUNKS, False))
+    kept = _group(x, row, last * CHUNKS, lane, N, CHUNKS, RAGGED)
+    peak, total = _joined(peak, total, kept)
+    highest = ct.max(peak, axis=1, keepdims=True)
+    scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=1, keepdims=True))
+    _store_group(y, row, last * CHUNKS, lane, N, kept, highest, scale, RAGGED)
+    for turn in range(last):
+        first = (last - 1 - turn) * CHUNKS
+        _store_group(y, row, first, lane, N, _group(x, row, first, lane, N, CHUNKS, False), highest, scale, False)
+
+
+def _group(x: Any, row: Any, first: Any, lane: Any, n: Any, chunks: Any, ragged: Any) -> Any:
+    """The logits of so many chunks from the first one, as they are stored."""
+    group: Any = ()
+    for chunk in ct.static_iter(range(chunks)):
+        column = (first + chunk) * lane.shape[1] + lane
+        group = (*group, tiles.read(x, row, column, tiles.inside(column, n, ragged), padding=-math.inf))
+    return group
+
+
+def _joined(peak: Any, total: Any, group: Any) -> Any:
+    """Maxima and sums with a group's logits among them."""
+    higher = peak
+    for logits in ct.static_iter(group):
+        higher = ct.maximum(higher, ct.astype(logits, ct.float32))
+    total = total * tiles.exp_term(peak - higher)
+    for logits in ct.static_iter(group):
+        total = total + tiles.exp_term(ct.astype(logits, ct.float32) - higher)
+    return higher, total
+
+
+def _store_group(
+    y: Any, row: Any, first: Any, lane: Any, n: Any, group: Any, highest: Any, scale: Any, ragged: Any
+) -> None:
+    for chunk in ct.static_iter(range(len(group))):
+        column = (first + chunk) * lane.shape[1] + lane
+        weights = tiles.exp(ct.astype(group[chunk], ct.float32) - highest, y.dtype)
+        tiles.store(y, row, column, weights * scale, tiles.inside(column, n, ragged))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -79,11 +105,11 @@ def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) ->
     """The configuration for m rows of n columns, from what an H200 likes."""
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
-        width = min(columns, 16384 if n >= 65536 else 8192)
-        return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
-    elements, warps = (4096, None) if columns <= 512 else (2048, None) if columns <= 2048 else (8192, 8)
-    rows = rows_per_block(m, columns, elements, target.num_sms)
-    return RowConfig(chunked=False, rows=rows, columns=columns, hints=Hints(num_worker_warps=warps))
+        return RowConfig(chunked=True, rows=1, columns=min(columns, 2048), hints=Hints(occupancy=2, num_worker_warps=8))
+    rows = rows_per_block(m, columns, 4096, target.num_sms)
+    return RowConfig(
+        chunked=False, rows=rows, columns=columns, hints=Hints(num_worker_warps=8 if columns >= 8192 else None)
+    )
 
 
 @register_impl("softmax", backend="cutile")
@@ -101,14 +127,14 @@ def softmax(
     x_rows, y_rows = as_rows(x), as_rows(y)
     m, n = y_rows.shape
     config = heuristic(m, n, target_of(x), chunked=use_chunked)
-    ragged = config.ragged(m, n)
     if config.chunked:
-        width = min(_WIDTH, config.columns)
-        args = (x_rows, y_rows, n, config.columns // width, width, ragged[1])
-        launch(softmax_chunks, (m,), args, hints=config.hints)
+        chunks = min(-(-n // config.columns), _GROUP_BYTES // (config.columns * x.element_size()))
+        ragged = n % (chunks * config.columns) != 0
+        launch(softmax_chunks, (m,), (x_rows, y_rows, n, config.columns, chunks, ragged), hints=config.hints)
     else:
         grid = (-(-m // config.rows),)
-        launch(softmax_rows, grid, (x_rows, y_rows, n, config.rows, config.columns, *ragged), hints=config.hints)
+        sizes = (n, config.rows, config.columns, *config.ragged(m, n))
+        launch(softmax_rows, grid, (x_rows, y_rows, *sizes), hints=config.hints)
     return y
 
 
