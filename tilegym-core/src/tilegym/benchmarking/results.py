@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -166,6 +167,11 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return get_type_hints(cls)  # once a class: a file has thousands of rows
+
+
 def _record(cls: type[T], data: Any, where: str) -> T:
     """A dataclass from a JSON object that has its fields and no others."""
     if not isinstance(data, dict):
@@ -173,7 +179,8 @@ def _record(cls: type[T], data: Any, where: str) -> T:
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
     if wrong := sorted(names ^ data.keys()):
         raise ResultsError(f"{where}: fields missing or unknown: {', '.join(wrong)}")
-    return cls(**{name: _value(hint, data[name], f"{where}: {name}") for name, hint in get_type_hints(cls).items()})
+    hints = _hints(cls)  # type: ignore[arg-type]  # mypy takes a class for something that cannot be hashed
+    return cls(**{name: _value(hint, data[name], f"{where}: {name}") for name, hint in hints.items()})
 
 
 def _value(hint: Any, data: Any, where: str) -> Any:
