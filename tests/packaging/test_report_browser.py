@@ -139,7 +139,7 @@ def test_it_loads_whole_and_its_console_is_empty(opened):
     assert one(opened, "#shown").text == "41 of 41 measurements"
     assert visible(opened, ".points circle", "op") == set(OPS)
     assert visible(opened, "table.bars", "op") == {"rms_norm"}  # the first is open
-    assert len(opened.find_elements("css selector", ".trend")) == 32
+    assert len(opened.find_elements("css selector", ".trend")) == 16
 
 
 @pytest.mark.parametrize(("key", "first"), [("time", "ascending"), ("rate", "descending"), ("best", "descending")])

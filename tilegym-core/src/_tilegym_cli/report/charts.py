@@ -32,9 +32,11 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], start: float, end: float) -> Axis:
-        """An axis with room for all values, which are positive, and a little beyond."""
+        """An axis with room for all values, which are positive, and a little beyond; at least two decades."""
         exponents = [math.log10(value) for value in values]
-        return cls(low=min(exponents) - _BEYOND, high=max(exponents) + _BEYOND, start=start, end=end)
+        low, high = min(exponents), max(exponents)
+        room = max(_BEYOND, 1 - (high - low) / 2)
+        return cls(low=low - room, high=high + room, start=start, end=end)
 
     def __call__(self, value: float) -> float:
         """The coordinate of a value."""

@@ -17,7 +17,7 @@ from _tilegym_cli.report.measurements import histories, newest, verdict
 from tilegym.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from _tilegym_cli.report.charts import Bars, Roofline, Trend
     from _tilegym_cli.report.conformance import Matrix
@@ -38,6 +38,7 @@ class OpSection:
     backward: Verdict
     bars: Sequence[Bars]
     trends: Sequence[Trend]
+    """Of our backends, not of peers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,33 +60,13 @@ class Page:
     """The newest of each."""
     sections: Sequence[OpSection]
     devices: Sequence[DeviceSection]
+    peers: Sequence[str]
+    """Backends that are there to be compared with."""
+    hues: Mapping[str, str]
+    """Backend → its class in the style sheet; peers have none of their own."""
+    choices: Sequence[tuple[str, str, Sequence[str]]]
+    """Name, label and values of each filter."""
     made: datetime
-
-    @property
-    def peers(self) -> list[str]:
-        """Backends that are there to be compared with."""
-        return _distinct(one.row.backend for one in self.measurements if one.row.peer)
-
-    @property
-    def hues(self) -> dict[str, str]:
-        """Backend → its class in the style sheet; peers have none of their own."""
-        ours = _distinct(one.row.backend for one in self.measurements if not one.row.peer)
-        return {backend: f"hue-{min(index, _HUES)}" for index, backend in enumerate(ours, start=1)}
-
-    @property
-    def choices(self) -> list[tuple[str, str, list[str]]]:
-        """Name, label and values of each filter."""
-        calls = [one.call for one in self.measurements]
-        return [
-            ("op", "Op", _distinct(call.op for call in calls)),
-            ("dtype", "Data type", _distinct(call.dtype for call in calls)),
-            ("device", "Device", _distinct(call.device for call in calls)),
-            ("direction", "Direction", sorted({call.direction for call in calls}, reverse=True)),
-        ]
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return sorted(set(names))
 
 
 def make_page(runs: Sequence[Results], matrix: Matrix) -> Page:
@@ -94,13 +75,26 @@ def make_page(runs: Sequence[Results], matrix: Matrix) -> Page:
     current = newest(traced)
     by_type = sorted(runs, key=lambda run: (run.device.type == "cpu", run.device.name))
     devices = list(dict.fromkeys(run.device.name for run in by_type))
+    ours = _distinct(one.row.backend for one in current if not one.row.peer)
     return Page(
         matrix=matrix,
         measurements=current,
         sections=[_op_section(op, device, traced) for op, device in _ops_and_devices(current)],
         devices=[_device_section(device, runs, current) for device in devices],
+        peers=_distinct(one.row.backend for one in current if one.row.peer),
+        hues={backend: f"hue-{min(index, _HUES)}" for index, backend in enumerate(ours, start=1)},
+        choices=[
+            ("op", "Op", _distinct(one.call.op for one in current)),
+            ("dtype", "Data type", _distinct(one.call.dtype for one in current)),
+            ("device", "Device", _distinct(one.call.device for one in current)),
+            ("direction", "Direction", _distinct(one.call.direction for one in current)[::-1]),
+        ],
         made=datetime.now(timezone.utc),
     )
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))
 
 
 def _ops_and_devices(found: Iterable[Measurement]) -> list[tuple[str, str]]:
@@ -116,7 +110,7 @@ def _op_section(op: str, device: str, traced: Iterable[Sequence[Measurement]]) -
         forward=verdict(one for one in current if one.call.direction == "forward"),
         backward=verdict(one for one in current if one.call.direction == "backward"),
         bars=charts.bars(current),
-        trends=[line for one in own if (line := charts.trend(one)) is not None],
+        trends=[line for one in own if not one[0].row.peer and (line := charts.trend(one)) is not None],
     )
 
 

@@ -10,6 +10,7 @@
   const status = document.querySelector("#shown");
   const empty = document.querySelector("#nothing");
   const original = [...body.rows];
+  const collator = new Intl.Collator(undefined, { numeric: true });
 
   const state = () => {
     const found = new URLSearchParams();
@@ -59,7 +60,7 @@
     const rows = original.map((row) => [value(row, column, numeric), row]);
     rows.sort(([one], [other]) => {
       if (one === null || other === null) return (one === null) - (other === null); // what has no value is last
-      return sign * (numeric ? one - other : one.localeCompare(other, undefined, { numeric: true }));
+      return sign * (numeric ? one - other : collator.compare(one, other));
     });
     body.append(...rows.map(([, row]) => row));
   };
