@@ -66,6 +66,10 @@ def test_wheel_of_core_brings_the_command_and_the_stub(wheels):
     assert "[console_scripts]\ntilegym = _tilegym_cli:main\n" in files["entry_points.txt"]
     assert "[pytest11]\ntilegym = tilegym.testing.pytest_plugin\n" in files["entry_points.txt"]
     assert "_tilegym_cli/py.typed" in files
+    sources = MEMBERS["tilegym-core"] / "src"
+    templates = {path.relative_to(sources).as_posix() for path in sources.rglob("templates/**/*") if path.is_file()}
+    assert "_tilegym_cli/report/templates/page.js" in templates
+    assert templates <= files.keys()
     assert (
         "def softmax(x: Tensor, use_tma: bool=False, *, backend: str | None=None" in files["tilegym/ops/__init__.pyi"]
     )
