@@ -95,12 +95,11 @@
     filter();
     remember(true); // no step back for every letter
   });
-  form.addEventListener("reset", () => {
-    setTimeout(() => {
-      sort();
-      filter();
-      remember(false);
-    });
+  form.querySelector("button").addEventListener("click", () => {
+    form.reset();
+    sort();
+    filter();
+    remember(false);
   });
   addEventListener("popstate", restore);
   form.hidden = false;
