@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    import torch
+
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Results, Row
     from tilegym.benchmarking.suite import Options
@@ -36,9 +38,7 @@ app = typer.Typer(
 
 @app.command("run")
 def run(
-    ops: Annotated[
-        list[str] | None, typer.Argument(metavar="[OP]...", help="Ops; none: all.", show_default=False)
-    ] = None,
+    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Ops; none: all.", show_default=False)] = None,
     *,
     backends: Annotated[str | None, typer.Option(help="Names, comma separated; by default all that can run.")] = None,
     dtype: Annotated[str, typer.Option(help="Names, comma separated: bf16, float32 ...")] = "bf16",
@@ -46,7 +46,9 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="Small cases alone, in under 2 minutes.")] = False,
     backward: Annotated[bool, typer.Option("--backward", help="Gradients too.")] = False,
     graph: Annotated[bool, typer.Option("--graph", help="Replay calls from a CUDA graph.")] = False,
-    patience: Annotated[float, typer.Option(help="Seconds that one call may take; slower ones get no timing.")] = 5.0,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds that one call may take; slower ones get no timing.")
+    ] = 5.0,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot for each op to this folder.")] = None,
     results: Annotated[
@@ -57,10 +59,9 @@ def run(
 
     The exit status is 1 if a backend that is no peer gave a wrong answer or failed.
     """
-    from _tilegym_cli.explain import parse_device, parse_dtype
+    from _tilegym_cli.explain import parse_device
     from tilegym.benchmarking import plots
     from tilegym.benchmarking import results as files
-    from tilegym.benchmarking.plan import plan
     from tilegym.benchmarking.suite import FAILED, WRONG, Options
 
     where = parse_device(device or _default_device())
@@ -71,17 +72,7 @@ def run(
         call_seconds=patience,
         total_seconds=_QUICK_SECONDS if quick else None,
     )
-    planned = plan(
-        ops or [],
-        [parse_dtype(name.strip()) for name in dtype.split(",")],
-        where,
-        backends=None if backends is None else [name.strip() for name in backends.split(",")],
-        quick=quick,
-        backward=backward,
-    )
-    if not planned.entries:
-        reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
-        raise typer.BadParameter(f"there is nothing to time on {where}{reasons}")
+    planned = _plan(ops or [], dtype, where, backends, quick=quick, backward=backward)
     if plot is not None or results is not None:
         plots.check_installed()  # before the work, not after; likewise below
     begun = _begin(planned, options)
@@ -139,6 +130,22 @@ def _default_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _plan(
+    ops: list[str], dtypes: str, device: torch.device, backends: str | None, *, quick: bool, backward: bool
+) -> Plan:
+    """What the options ask for, if there is any of it."""
+    from _tilegym_cli.explain import parse_dtype
+    from tilegym.benchmarking.plan import plan
+
+    named = None if backends is None else [name.strip() for name in backends.split(",")]
+    found = [parse_dtype(name.strip()) for name in dtypes.split(",")]
+    planned = plan(ops, found, device, backends=named, quick=quick, backward=backward)
+    if not planned.entries:
+        reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
+        raise typer.BadParameter(f"there is nothing to time on {device}{reasons}")
+    return planned
 
 
 def _begin(planned: Plan, options: Options) -> Results:
