@@ -120,7 +120,7 @@ def test_backward_flops_are_the_contracts_own_if_it_has_them(monkeypatch):
 @pytest.mark.parametrize("op", ["rms_norm", "silu_and_mul", "softmax"])
 def test_quick_takes_small_cases(op):
     found = cases(op, BF16, quick=True)
-    assert 2 <= len(found) <= 3
+    assert len(found) == 2
     assert all(case.forward.bytes <= QUICK_BYTES for case in found)
     assert cases(op, BF16)[-1].forward.bytes > 2**28
 
@@ -176,6 +176,16 @@ def test_unknown_and_unusable_names_are_errors(site, softmax):
         plan(["nothing"], [BF16], CPU)
     with pytest.raises(DtypeError):
         plan(["softmax"], [torch.float64], CPU)
+
+
+def test_quick_gives_every_op_a_turn_first(softmax):
+    register("mine", right)
+    tilegym.register_impl("relu", "mine")(lambda x: x.relu())
+    order = [(case.op.name, case.sample.name) for case, _, _ in plan([], [BF16], CPU, quick=True).entries]
+    relu = [case.sample.name for case in cases("relu", BF16, quick=True)]
+    assert order == [("relu", relu[0]), ("softmax", "4x8"), ("relu", relu[1]), ("softmax", "16x8")]
+    order = [case.op.name for case, _, _ in plan(["softmax", "relu"], [BF16], CPU).entries]
+    assert order == ["softmax"] * 2 + ["relu"] * len(cases("relu", BF16))
 
 
 def test_without_names_what_cannot_be_timed_is_told(softmax):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from tilegym.benchmarking.results import Results, Row
     from tilegym.benchmarking.suite import Options
 
-_QUICK_SECONDS: Final = 90.0  # what else a quick run does leaves it under 2 minutes
+_QUICK_SECONDS: Final = 75.0  # what else a quick run does leaves it under 2 minutes
+_QUICK_PATIENCE: Final = 1.0
 
 
 class _RunByDefault(TyperGroup):
@@ -47,7 +49,7 @@ def run(
     backward: Annotated[bool, typer.Option("--backward", help="Gradients too.")] = False,
     graph: Annotated[bool, typer.Option("--graph", help="Replay calls from a CUDA graph.")] = False,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds that one call may take; slower ones get no timing.")
+        float, typer.Option(min=0, help="Seconds that one call may take (--quick: 1); slower ones get no timing.")
     ] = 5.0,
     json: Annotated[Path | None, typer.Option(help="Write the results to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot for each op to this folder.")] = None,
@@ -69,7 +71,7 @@ def run(
         device=where,
         graph=graph,
         seconds=0.05 if quick else 0.2,
-        call_seconds=patience,
+        call_seconds=min(patience, _QUICK_PATIENCE) if quick else patience,
         total_seconds=_QUICK_SECONDS if quick else None,
     )
     planned = _plan(ops or [], dtype, where, backends, quick=quick, backward=backward)
@@ -221,14 +223,15 @@ def _show(found: Results, planned: Plan) -> None:
         "ceilings": f"copy {found.ceilings.copy_gbps:,.0f} GB/s; matrix product {matmul or 'none'} TFLOP/s",
     }
     lines(target, "Here", facts)
+    rows = sorted(found.rows, key=attrgetter("op", "dtype"))
     cells = [
         (*_label(row), _ms(row), _spread(row), f"{row.rate:,.4g}", row.unit, f"{row.ceiling_percent:.1f}")
-        for row in found.rows
+        for row in rows
         if row.rate is not None and row.ceiling_percent is not None
     ]
     headings = ("op", "case", "dtype", "way", "backend", "ms", "20-80 %", "rate", "unit", "% of ceiling")
     table(target, "Medians; results were right", headings, cells)
-    lines(target, "Not timed", {" ".join(_label(row)): row.error for row in found.rows if row.error is not None})
+    lines(target, "Not timed", {" ".join(_label(row)): row.error for row in rows if row.error is not None})
     lines(target, "Left out", dict(planned.left_out))
 
 

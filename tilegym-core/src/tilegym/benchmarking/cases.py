@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUICK_BYTES: Final = 4 * 2**20
 """A quick run takes the cases that move at most this much: what the interpreter of `cutile-cpu` does in a second."""
 
-_QUICK_CASES: Final = 3
+_QUICK_CASES: Final = 2
 _LARGEST_SAMPLES: Final = 3
 
 

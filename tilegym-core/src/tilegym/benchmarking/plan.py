@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tilegym import registry
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
     from tilegym.benchmarking.cases import Case
     from tilegym.benchmarking.results import Direction
 
+    Entry = tuple[Case, Direction, tuple[str, ...]]
+    """A case, a direction, and the backends."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """What a run consists of."""
 
-    entries: tuple[tuple[Case, Direction, tuple[str, ...]], ...]
-    """A case, a direction, and the backends."""
+    entries: tuple[Entry, ...]
     left_out: Mapping[str, str]
     """What could have been in it, and why it is not."""
 
@@ -56,7 +59,7 @@ def plan(
         dtypes: those of the cases.
         device: where the tensors are.
         backends: names; None: all that implement an op and can run on the device, peers among them.
-        quick: small cases alone.
+        quick: small cases alone; the smallest of every op come first, lest time run out before all ops had their turn.
         backward: gradients too, where an op has them.
 
     Raises:
@@ -65,7 +68,7 @@ def plan(
     """
     chosen = None if backends is None else tuple(_usable(name, device) for name in backends)
     left_out: dict[str, str] = {}
-    entries: list[tuple[Case, Direction, tuple[str, ...]]] = []
+    entries: list[tuple[int, Entry]] = []
     for name in ops or registry.op_names():
         op = registry.get_op(name)
         if op.contract is None and not ops:
@@ -80,13 +83,15 @@ def plan(
                     raise
                 left_out[f"{name} in {str(dtype).removeprefix('torch.')}"] = str(error)
                 continue
-            for case in found:
-                entries.append((case, "forward", servants))
+            for turn, case in enumerate(found if servants else ()):
+                entries.append((turn, (case, "forward", servants)))
                 if backward and case.backward is not None:
-                    entries.append((case, "backward", servants))
+                    entries.append((turn, (case, "backward", servants)))
         if backward and op.contract is not None and op.contract.gradient is None:
             left_out[f"{name}, backward"] = "it has no gradient"
-    return Plan(entries=tuple(entry for entry in entries if entry[2]), left_out=left_out)
+    if quick:
+        entries.sort(key=itemgetter(0))
+    return Plan(entries=tuple(entry for _, entry in entries), left_out=left_out)
 
 
 def _usable(name: str, device: torch.device) -> str:

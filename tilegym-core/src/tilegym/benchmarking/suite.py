@@ -96,7 +96,8 @@ def _measured(
         took = _seconds_of(calls[-1], options.device)
         if took > options.call_seconds:
             return f"{_SLOW}one call took {took:.1f} s, and may take {options.call_seconds:g} s"
-        return time_calls(calls, options.device, seconds=options.seconds, graph=options.graph)
+        seconds = max(options.seconds, 2.5 * took)  # three calls at the least, for a median and a spread
+        return time_calls(calls, options.device, seconds=seconds, graph=options.graph)
     except WrongAnswerError as error:
         return f"{WRONG}{error}"
     except NoImplementationError as error:
