@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import tilegym
-from tilegym.benchmarking import suite
+from tilegym.benchmarking import script, suite
 from tilegym.benchmarking.cases import QUICK_BYTES, cases
 from tilegym.benchmarking.ceilings import ceiling_of, measure_ceilings, unit_of
 from tilegym.benchmarking.plan import plan
@@ -26,6 +27,7 @@ from tilegym.errors import (
     RegistrationError,
     UnknownBackendError,
     UnknownOpError,
+    WrongAnswerError,
 )
 from tilegym.testing import materialize
 
@@ -451,3 +453,37 @@ def test_a_gpu_without_triton_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton.testing", None)
     with pytest.raises(BenchmarkError, match="timing on a GPU needs Triton: python3 -m pip install triton"):
         time_calls([lambda: None], torch.device("cuda"))
+
+
+# -- benchmark files of one op ----------------------------------------------------------------------------------------
+
+
+def test_a_figure_is_of_a_right_answer(monkeypatch):
+    monkeypatch.setattr(script, "DEVICE", CPU)
+    monkeypatch.setattr(script, "time_calls", lambda *_, **__: Timing(median=2.0, low=1.0, high=3.0))
+    register("mine", right)
+    register("doubled", lambda x: 2 * right(x))
+    register("picky", right, supports=lambda x: "only on Sundays")
+    arguments = {"x": torch.randn(4, 8, dtype=BF16)}
+    assert script.figure("softmax", "mine", arguments) == pytest.approx(128 / 2e-3 / 1e9)
+    assert script.figure("softmax", "mine", arguments, "TFLOP/s") == pytest.approx(5 * 32 / 2e-3 / 1e12)
+    assert math.isnan(script.figure("softmax", "picky", arguments))
+    with pytest.raises(WrongAnswerError, match=r"output: norm error (1|0\.99\d) \(bound 0\.008\)"):
+        script.figure("softmax", "doubled", arguments)
+    tilegym.dispatch("lawless")(lambda x: x)
+    with pytest.raises(RegistrationError, match="'lawless' has no contract"):
+        script.figure("lawless", "mine", arguments)
+
+
+def test_a_config_has_a_line_for_each_backend_that_can_run(site, monkeypatch):
+    pytest.importorskip("triton.testing")
+    monkeypatch.setattr(script, "DEVICE", CPU)
+    site.backend("ours", "priority=1", ops={"softmax": "return x"})
+    site.backend("theirs", "priority=9, auto=False, peer=True", ops={"softmax": "return x"})
+    site.backend("absent", "probe=lambda device: 'no driver'", ops={"softmax": "return x"})
+    config = script.create_benchmark_config("softmax", BF16, x_name="N", x_vals=[4096], small=[8, 16])
+    assert (config.x_names, config.x_vals, config.line_vals) == (["N"], [8, 16], ["ours", "theirs"])
+    assert (config.plot_name, config.args) == ("softmax-bfloat16-cpu-GBps", {"datatype": BF16})
+    monkeypatch.setattr(script, "DEVICE", torch.device("cuda"))
+    config = script.create_benchmark_config("softmax", BF16, x_name="N", x_vals=[4096], small=[8], unit="TFLOP/s")
+    assert (config.x_vals, config.plot_name) == ([4096], "softmax-bfloat16-cuda-TFLOPS")

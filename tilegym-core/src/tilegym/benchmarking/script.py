@@ -5,6 +5,7 @@ Such files are in the form of `triton.testing.perf_report`. Without a GPU they r
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -14,7 +15,7 @@ from tilegym.availability import why_unusable
 from tilegym.benchmarking.plots import SUFFIX
 from tilegym.benchmarking.suite import checked_calls
 from tilegym.benchmarking.timing import rotation, time_calls
-from tilegym.errors import RegistrationError
+from tilegym.errors import NoImplementationError, RegistrationError
 from tilegym.selection import candidates_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def create_benchmark_config(
 
 
 def figure(op: str, backend: str, arguments: dict[str, Any], unit: Unit = "GB/s") -> float:
-    """Check an op's result against float64, then time it: GB/s or TFLOP/s by the median.
+    """Check an op's result against float64, then time it: GB/s or TFLOP/s by the median, NaN of a call it refuses.
 
     Raises:
         WrongAnswerError: the result is wrong.
@@ -84,6 +85,9 @@ def figure(op: str, backend: str, arguments: dict[str, Any], unit: Unit = "GB/s"
         raise RegistrationError(f"op {op!r} has no contract, and so nothing to check results by")
     canonical = contract.canonical(**{name: value for name, value in arguments.items() if name not in contract.hints})
     moved = contract.bytes_moved(*canonical)
-    calls = checked_calls(found, contract, backend, rotation(arguments, moved, DEVICE))
+    try:
+        calls = checked_calls(found, contract, backend, rotation(arguments, moved, DEVICE))
+    except NoImplementationError:
+        return math.nan
     milliseconds = time_calls(calls, DEVICE, seconds=0.1).median
     return (moved * 1e-6 if unit == "GB/s" else contract.flops(*canonical) * 1e-9) / milliseconds
