@@ -124,7 +124,7 @@ def _run_chosen(op: Op, selection: Selection, call: Call, given: dict[str, Any])
     finally:
         _running.reset(token)
     # Of a wrapper that a transform made, PyTorch does not tell whether what it wraps is part of a graph.
-    return attached(result) if call.needs_gradient and not call.transformed else result
+    return attached(result, op.contract) if call.needs_gradient and not call.transformed else result
 
 
 def _remember(

@@ -18,6 +18,7 @@ from tilegym.profiling import profiled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tilegym.contract import Contract
     from tilegym.op import Op
     from tilegym.selection import Selection
 
@@ -163,13 +164,17 @@ def _written(signature: inspect.Signature, namespace: dict[str, Any]) -> str:
     return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
 
 
-def attached(result: Any) -> Any:
-    """The result, if it is part of the autograd graph.
+def attached(result: Any, contract: Contract | None) -> Any:
+    """The result, if those of its tensors that have a gradient are part of the autograd graph.
 
     Raises:
         GradientError: an input requires a gradient, and the implementation cut the graph.
     """
-    for value in result if isinstance(result, (tuple, list)) else (result,):
+    values = result if isinstance(result, (tuple, list)) else (result,)
+    if contract is not None and contract.gradient is not None and contract.gradient.outputs is not None:
+        named = dict(zip(contract.outputs, values, strict=True))
+        values = [named[name] for name in contract.gradient.outputs]
+    for value in values:
         if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and not value.requires_grad:
             raise GradientError(
                 "an input requires a gradient, and the implementation returned a tensor that is cut from the graph; "
@@ -216,7 +221,7 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
     if needs_gradient and contract is not None and not is_composite(implementation):
         call = f"_differentiable_call(_op, _contract, _implementation, ({', '.join(canonical)},))"
     elif needs_gradient:
-        call = f"_attached({call})"
+        call = f"_attached({call}, _contract)"
     if contract is not None and contract.dressed is not None:
         call = f"_contract.dressed({call}, {', '.join(canonical)})"
     lines.append(f"    return {call}")
