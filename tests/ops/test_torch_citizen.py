@@ -46,8 +46,11 @@ class Case:
         self.arguments = materialize(sample, dtype=torch.float32)
         self.inputs = [n for n in self.contract.gradient.inputs if isinstance(self.arguments.get(n), torch.Tensor)]
 
-    def call(self, *inputs: torch.Tensor, backend: str | None = None) -> torch.Tensor:
-        return self.op(**self.arguments | dict(zip(self.inputs, inputs, strict=True)), backend=backend or self.backend)
+    def call(self, *inputs: torch.Tensor, **more: object) -> torch.Tensor:
+        """The output, or the first of several."""
+        given = {"backend": self.backend, **more}
+        result = self.op(**self.arguments | dict(zip(self.inputs, inputs, strict=True)), **given)
+        return result[0] if isinstance(result, tuple) else result
 
     def leaves(self) -> list[torch.Tensor]:
         return [self.arguments[name].detach().clone().requires_grad_() for name in self.inputs]
@@ -216,7 +219,7 @@ def test_backward_stays_on_the_forward_s_backend(case, monkeypatch):
     tilegym.register_backward(case.name, case.backend, forward=found.forward)(backward)
     leaves = case.leaves()
     with tilegym.use_backend(case.backend):
-        output = case.op(**case.arguments | dict(zip(case.inputs, leaves, strict=True)))
+        output = case.call(*leaves, backend=None)
     tilegym.set_backend("torch")
     worker = threading.Thread(target=lambda: output.sum().backward())
     worker.start()

@@ -58,6 +58,11 @@ def as_split_rows(tensor: Tensor, columns: int) -> tuple[Tensor, int]:
     return tensor.as_strided(sizes, strides), len(inner)
 
 
+def optional_rows(tensor: Tensor | None, columns: int) -> tuple[Tensor, ...]:
+    """A kernel's argument that may be absent, seen as rows: in a tuple, which is empty without it."""
+    return () if tensor is None else (as_split_rows(tensor, columns)[0],)
+
+
 def _merge(dims: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same addresses, in the same order, in as few (size, stride) pairs as possible."""
     merged: list[tuple[int, int]] = []

@@ -43,13 +43,18 @@ def both(mask: Any, other: Any) -> Any:
     return mask & other
 
 
+def masked(value: Any, mask: Any) -> Any:
+    """`value` where the mask holds, 0 elsewhere."""
+    return value if mask is None else ct.where(mask, value, 0.0)
+
+
 def load(array: Any, row: Any, column: Any, mask: Any, *, padding: float = 0.0, inner: int = 1) -> Any:
     """The elements at (row, column), in float32; `padding` where they are masked out."""
-    return ct.astype(read(array, row, column, mask, padding=padding, inner=inner), ct.float32)
+    return ct.astype(load_as_stored(array, row, column, mask, padding=padding, inner=inner), ct.float32)
 
 
-def read(array: Any, row: Any, column: Any, mask: Any, *, padding: float = 0.0, inner: int = 1) -> Any:
-    """What `load` loads, in the array's own dtype: of 16 bits, it takes half of the registers to keep."""
+def load_as_stored(array: Any, row: Any, column: Any, mask: Any, *, padding: float = 0.0, inner: int = 1) -> Any:
+    """The same in the array's own dtype: of 16 bits, it takes half of the registers to keep."""
     index = _index(array, row, column, inner)
     return ct.gather(array, index, mask=mask, padding_value=padding, check_bounds=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_rank, check_tensor
-from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec
 from tilegym.op import dispatch
 from tilegym.sharding import rows
+from tilegym.specs import _norms
 
 
 @dispatch("rms_norm")
@@ -59,37 +60,15 @@ def canonical(
     bias: Tensor | None = None,
     offset: float = 0.0,
 ) -> tuple[Tensor, tuple[int, ...], Tensor | None, float, Tensor | None, float]:
-    check_tensor("rms_norm", "input", input)
-    check_rank("rms_norm", "input", input, 1)
-    if normalized_shape is None:
-        shape: tuple[int, ...] = (input.shape[-1],)
-    elif isinstance(normalized_shape, (int, torch.SymInt)):
-        shape = (normalized_shape,)
-    elif isinstance(normalized_shape, (tuple, list)) and all(
-        isinstance(size, (int, torch.SymInt)) for size in normalized_shape
-    ):
-        shape = tuple(normalized_shape)
-    else:
-        raise ArgumentTypeError(f"rms_norm: normalized_shape must be ints, an int or None, got {normalized_shape!r}")
-    if not shape or tuple(input.shape[-len(shape) :]) != shape:
-        raise ShapeError(f"rms_norm: normalized_shape {shape} is not how input's shape {tuple(input.shape)} ends")
-    if not isinstance(eps, (int, float)):
-        raise ArgumentTypeError(f"rms_norm: eps must be a number, got {type(eps).__name__}")
-    if not eps >= 0:
-        raise ArgumentValueError(f"rms_norm: eps must not be negative, got {eps}")
-    if not isinstance(offset, (int, float)):
-        raise ArgumentTypeError(f"rms_norm: offset must be a number, got {type(offset).__name__}")
-    if weight is not None:
-        check_beside("rms_norm", "weight", weight, input, "input", shape=shape)
-    if bias is not None:
-        check_beside("rms_norm", "bias", bias, input, "input", shape=shape)
+    shape = _norms.checked_shape("rms_norm", input, normalized_shape)
+    _norms.check_eps("rms_norm", eps)
+    _norms.check_number("rms_norm", "offset", offset)
+    _norms.check_affine("rms_norm", input, shape, weight=weight, bias=bias)
     return input, shape, weight, eps, bias, offset
 
 
-def _scaled(input: Tensor, shape: tuple[int, ...], weight: Tensor | None, eps: float, offset: float) -> Tensor:
-    dims = tuple(range(-len(shape), 0))
-    scaled = input / torch.sqrt(input.square().mean(dims, keepdim=True) + eps)
-    return scaled * (offset + (1 if weight is None else weight))
+def _reciprocal_rms(input: Tensor, normalized_shape: tuple[int, ...], eps: float) -> Tensor:
+    return 1 / torch.sqrt(input.square().mean(_norms.columns_of(normalized_shape), keepdim=True) + eps)
 
 
 def reference(
@@ -100,8 +79,7 @@ def reference(
     bias: Tensor | None = None,
     offset: float = 0.0,
 ) -> Tensor:
-    scaled = _scaled(input, normalized_shape, weight, eps, offset)
-    return scaled if bias is None else scaled + bias
+    return _norms.affine(input * _reciprocal_rms(input, normalized_shape, eps), weight, bias, offset)
 
 
 def magnitude(
@@ -112,8 +90,8 @@ def magnitude(
     bias: Tensor | None = None,
     offset: float = 0.0,
 ) -> Tensor:
-    scaled = _scaled(input.abs(), normalized_shape, None if weight is None else weight.abs(), eps, abs(offset))
-    return scaled if bias is None else scaled + bias.abs()
+    weight, bias = (None if tensor is None else tensor.abs() for tensor in (weight, bias))
+    return reference(input.abs(), normalized_shape, weight, eps, bias, abs(offset))
 
 
 def gradient_magnitude(
@@ -125,44 +103,24 @@ def gradient_magnitude(
     bias: Tensor | None = None,
     offset: float = 0.0,
 ) -> tuple[Tensor, ...]:
-    columns = len(normalized_shape)
-    dims = tuple(range(-columns, 0))
-    rows = tuple(range(input.dim() - columns))
-    rstd = 1 / torch.sqrt(input.square().mean(dims, keepdim=True) + eps)
+    columns = _norms.columns_of(normalized_shape)
+    rstd = _reciprocal_rms(input, normalized_shape, eps)
     normed = input.abs() * rstd
-    scaled = grad_output * (abs(offset) + (1 if weight is None else weight.abs()))
-    grad_input = rstd * (scaled + normed * (scaled * normed).mean(dims, keepdim=True))
-    if not rows:
-        return grad_input, grad_output * normed, grad_output
-    return grad_input, (grad_output * normed).sum(rows), grad_output.sum(rows)
-
-
-def fake(input: Tensor, *_: Any) -> Tensor:
-    return torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    scaled = _norms.affine(grad_output, None if weight is None else weight.abs(), None, abs(offset))
+    return (
+        rstd * (scaled + normed * (scaled * normed).mean(columns, keepdim=True)),
+        _norms.sum_over_rows(grad_output * normed, normalized_shape),
+        _norms.sum_over_rows(grad_output, normalized_shape),
+    )
 
 
 def fake_rstd(input: Tensor, normalized_shape: tuple[int, ...], *_: Any) -> tuple[Tensor]:
     """1 / root mean square of each row, float32."""
-    shape = input.shape[: input.dim() - len(normalized_shape)]
-    return (torch.empty(shape, dtype=torch.float32, device=input.device),)
-
-
-def bytes_moved(input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, *_: Any) -> int:
-    weights = 0 if weight is None else weight.numel()
-    return (2 * input.numel() + weights) * input.element_size()
+    return (_norms.fake_statistic(input, normalized_shape),)
 
 
 def samples() -> Iterator[Sample]:
-    def case(name: str, shape: tuple[int, ...], *, dims: int = 1, **more: Any) -> Sample:
-        tail = shape[len(shape) - dims :]
-        args: dict[str, Any] = {
-            "input": more.pop("input", TensorSpec(shape=shape)),
-            "normalized_shape": tail,
-            "weight": TensorSpec(shape=tail),
-            "eps": 1e-6,
-        }
-        return Sample(name=name, args=args | more)
-
+    case = functools.partial(_norms.sample, parameters=("weight",))
     for shape in [(0, 8), (3, 0), (1,), (4, 1), (1, 9), (5, 257), (2, 3, 1009), (64, 1024)]:
         yield case(f"input{shape}", shape)
     for shape in [(2, 8192), (1, 32768), (1, 65537)]:
@@ -183,27 +141,15 @@ def samples() -> Iterator[Sample]:
     yield case("large", (8, 300), input=TensorSpec(shape=(8, 300), fill="large"))
 
 
-def benchmarks() -> Iterator[Sample]:
-    small = [(256, 1024), (512, 1024), (4096, 1024), (4096, 4096)]
-    for m, n in [*small, (32768, 1024), (16384, 4096), (8192, 8192)]:
-        args = {
-            "input": TensorSpec(shape=(m, n)),
-            "normalized_shape": (n,),
-            "weight": TensorSpec(shape=(n,)),
-            "eps": 1e-6,
-        }
-        yield Sample(name=f"{m}x{n}", args=args)
-
-
 rms_norm.contract = Contract(
     canonical=canonical,
     reference=reference,
     magnitude=magnitude,
     reduction=lambda input, normalized_shape, *_: math.prod(normalized_shape),
-    fake=fake,
+    fake=_norms.fake,
     samples=samples,
-    benchmarks=benchmarks,
-    bytes_moved=bytes_moved,
+    benchmarks=functools.partial(_norms.benchmarks, parameters=("weight",)),
+    bytes_moved=lambda input, _, weight, eps, bias=None, *_more: _norms.bytes_moved(input, weight, bias),
     flops=lambda input, *_: 4 * input.numel(),
     gradient=Gradient(
         inputs=("input", "weight", "bias"),

@@ -46,6 +46,8 @@ def _fill(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     values = torch.randn(spec.shape, generator=generator)
     if spec.fill == "large":
         return values * 100
+    if spec.fill == "offset":
+        return values + 1000
     if spec.fill == "special" and values.numel():
         rows = values.reshape(-1, values.shape[-1])
         for row, special in zip(rows, (-torch.inf, torch.nan, torch.inf), strict=False):

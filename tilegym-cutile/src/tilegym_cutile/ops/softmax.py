@@ -76,7 +76,7 @@ def _group(x: Any, row: Any, first: Any, lane: Any, n: Any, chunks: Any, ragged:
     group: Any = ()
     for chunk in ct.static_iter(range(chunks)):
         column = (first + chunk) * lane.shape[1] + lane
-        group = (*group, tiles.read(x, row, column, tiles.inside(column, n, ragged), padding=-math.inf))
+        group = (*group, tiles.load_as_stored(x, row, column, tiles.inside(column, n, ragged), padding=-math.inf))
     return group
 
 

@@ -1,0 +1,223 @@
+"""Norms over the last dimensions, forward: root-mean-square norm and layer norm, which subtracts the mean first.
+
+Both read a row once where it fits in registers, and twice, in chunks, where it does not. The backward is in
+`norms_backward.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import cuda.tile as ct
+import torch
+
+from tilegym_cutile import tiles
+from tilegym_cutile.rows import (
+    MOST_COLUMNS,
+    RowConfig,
+    as_rows,
+    as_split_rows,
+    next_power_of_2,
+    optional_rows,
+    rows_per_block,
+)
+from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@ct.kernel
+def norm_rows(
+    x: Rows,
+    weight: tuple[Rows, ...],
+    bias: tuple[Rows, ...],
+    y: Rows,
+    mean: tuple[Rows, ...],
+    rstd: tuple[Rows, ...],
+    N: int,
+    eps: float,
+    offset: float,
+    CENTERED: ct.Constant[bool],
+    INNER: ct.Constant[int],
+    ROWS: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED_ROWS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[bool],
+) -> None:
+    """One block: ROWS whole rows, N <= COLUMNS; CENTERED: layer norm.
+
+    x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), mean, rstd: (M, 1). Those that
+    may be absent come in tuples.
+    """
+    row = tiles.row_numbers(ct.bid(0), ROWS)
+    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    row_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS)
+    column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
+    mask = tiles.both(row_mask, column_mask)
+    values = tiles.load(x, row, column, mask, inner=INNER)
+    if CENTERED:
+        first = tiles.load(x, row, 0, row_mask, inner=INNER)
+        values = tiles.masked(values - first, column_mask)
+        middle = ct.sum(values, axis=1, keepdims=True) / N
+        values = tiles.masked(values - middle, column_mask)
+    inverse = ct.rsqrt(ct.sum(values * values, axis=1, keepdims=True) / N + eps)
+    tiles.store(y, row, column, affine(values * inverse, weight, bias, offset, column, column_mask), mask)
+    for array in ct.static_iter(mean):
+        tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
+    for array in ct.static_iter(rstd):
+        tiles.store(array, row, 0, inverse, row_mask)
+
+
+@ct.kernel
+def norm_chunks(
+    x: Rows,
+    weight: tuple[Rows, ...],
+    bias: tuple[Rows, ...],
+    y: Rows,
+    mean: tuple[Rows, ...],
+    rstd: tuple[Rows, ...],
+    given: tuple[Rows, ...],
+    N: int,
+    eps: float,
+    offset: float,
+    CENTERED: ct.Constant[bool],
+    INNER: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED: ct.Constant[bool],
+) -> None:
+    """One block: one row, in two passes over chunks of COLUMNS. Arrays as in `norm_rows`.
+
+    The second pass goes backwards: what was read last is still in the cache. It is the only one if mean and rstd are
+    `given`.
+    """
+    row = tiles.row_numbers(ct.bid(0), 1)
+    lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    chunks = ct.cdiv(N, COLUMNS)
+    if len(given):
+        first, middle, inverse = tiles.load(given[0], row, 0, None), 0.0, tiles.load(given[1], row, 0, None)
+        center = first
+    else:
+        first, middle, squares = _statistics(x, row, lane, N, CENTERED, INNER, COLUMNS, RAGGED)
+        inverse = ct.rsqrt(squares / N + eps)
+        center = first + middle + 0.0 * inverse  # NaN where the row is not finite
+    for chunk in range(chunks):
+        column = (chunks - 1 - chunk) * COLUMNS + lane
+        mask = tiles.inside(column, N, RAGGED)
+        values = tiles.load(x, row, column, mask, inner=INNER) - first - middle
+        tiles.store(y, row, column, affine(values * inverse, weight, bias, offset, column, mask), mask)
+    for array in ct.static_iter(mean):
+        tiles.store(array, row, 0, center, None)
+    for array in ct.static_iter(rstd):
+        tiles.store(array, row, 0, inverse, None)
+
+
+def _statistics(
+    x: Any, row: Any, lane: Any, N: Any, CENTERED: bool, INNER: int, COLUMNS: int, RAGGED: bool
+) -> tuple[Any, Any, Any]:
+    """A row's first element and the mean's distance from it, and the sum of squared deviations from the mean.
+
+    In one pass, by Welford's recurrence in each lane, and Chan's formula where lanes meet. Without CENTERED the mean
+    counts as 0.
+    """
+    middle = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    squares = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    first = tiles.load(x, row, 0, None, inner=INNER) if CENTERED else 0.0
+    for chunk in range(ct.cdiv(N, COLUMNS)):
+        column = chunk * COLUMNS + lane
+        mask = tiles.inside(column, N, RAGGED)
+        values = tiles.load(x, row, column, mask, inner=INNER)
+        if CENTERED:
+            values = values - first
+            change = tiles.masked(values - middle, mask)
+            middle += change * (1.0 / (chunk + 1))
+            squares += change * (values - middle)
+        else:
+            squares += values * values
+    if not CENTERED:
+        return first, 0.0, ct.sum(squares, axis=1, keepdims=True)
+    count = ct.astype(ct.cdiv(ct.maximum(N - lane, 0), COLUMNS), ct.float32)
+    whole = ct.sum(count * middle, axis=1, keepdims=True) / N
+    apart = middle - whole
+    return first, whole, ct.sum(squares + count * apart * apart, axis=1, keepdims=True)
+
+
+def affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask: Any) -> Any:
+    """The values * (offset + weight) + bias, where no weight counts as ones. Tile code."""
+    scale = offset + 1.0
+    for array in ct.static_iter(weight):
+        scale = offset + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
+    values = values * scale
+    for array in ct.static_iter(bias):
+        values = values + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
+    return values
+
+
+@functools.lru_cache(maxsize=1024)
+def heuristic(m: int, n: int, target: Target, *, centered: bool, chunked: bool = False) -> RowConfig:
+    """The configuration for m rows of n columns, from what an H200 likes.
+
+    No block goes through several tiles of rows: such a loop costs too many registers.
+    """
+    columns = next_power_of_2(n)
+    if columns > MOST_COLUMNS or chunked:
+        width = min(columns, 4096 if centered else 8192)
+        return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
+    if centered:
+        elements, hints = 4096, {8192: (4, None), 16384: (None, 8)}.get(columns, (8, 4))
+    else:
+        elements, hints = 1024, {4096: (2, 8), 8192: (4, None), 16384: (None, 8)}.get(columns, (None, None))
+    return RowConfig(
+        chunked=False,
+        rows=rows_per_block(m, columns, elements, target.num_sms),
+        columns=columns,
+        hints=Hints(occupancy=hints[0], num_worker_warps=hints[1]),
+    )
+
+
+def normalize(
+    x: Tensor,
+    columns: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    offset: float,
+    *,
+    centered: bool,
+    chunked: bool = False,
+    mean: Tensor | None = None,
+    rstd: Tensor | None = None,
+    given: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """The norm of x over its last `columns` dimensions, times offset + weight, plus bias; of x's dtype, contiguous.
+
+    It is layer norm if `centered`, and root-mean-square norm if not. `chunked` goes through rows in chunks, however
+    short they are. `mean` and `rstd`, from `empty_statistic`, are filled if they are there: with what was computed, or
+    with the mean and rstd that are `given`.
+    """
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    x_rows, inner = as_split_rows(x, columns)
+    y_rows, _ = as_split_rows(y, columns)
+    m, n = y_rows.shape
+    if m == 0 or (n == 0 and given is None):
+        return y
+    statistics = (() if one is None else (one.view(m, 1),) for one in (mean, rstd))
+    arrays = (x_rows, optional_rows(weight, columns), optional_rows(bias, columns), y_rows, *statistics)
+    config = heuristic(m, n, target_of(x), centered=centered, chunked=chunked or given is not None)
+    ragged = config.ragged(m, n)
+    args = (n, eps, offset, centered, inner)
+    if config.chunked:
+        used = () if given is None else tuple(as_rows(one.unsqueeze(-1)) for one in given)
+        launch(norm_chunks, (m,), (*arrays, used, *args, config.columns, ragged[1]), hints=config.hints)
+    else:
+        grid = (-(-m // config.rows),)
+        launch(norm_rows, grid, (*arrays, *args, config.rows, config.columns, *ragged), hints=config.hints)
+    return y
+
+
+def empty_statistic(x: Tensor, columns: int) -> Tensor:
+    """One float32 for each row of x, whose last `columns` dimensions make a row; 0 for rows without elements."""
+    make = torch.empty if x.numel() else torch.zeros
+    return make(x.shape[: x.dim() - columns], dtype=torch.float32, device=x.device)
