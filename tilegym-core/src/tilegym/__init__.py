@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tilegym.__about__ import __version__
 
 if TYPE_CHECKING:
-    from tilegym import backend, config, errors, ops, testing
+    from tilegym import backend, config, errors, nn, ops, testing
     from tilegym.availability import assert_backend_available, get_available_backends, is_backend_available
     from tilegym.choice import get_current_backend, set_backend, use_backend
     from tilegym.events import trace
@@ -45,6 +45,7 @@ __all__ = [
     "get_registry_info",
     "has_backend_impl",
     "is_backend_available",
+    "nn",
     "ops",
     "print_registry_info",
     "register_backward",
@@ -74,7 +75,7 @@ _HOMES = {
     "torch_ops": ("register_torch_ops",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = frozenset({"backend", "config", "errors", "ops", "testing"})
+_MODULES = frozenset({"backend", "config", "errors", "nn", "ops", "testing"})
 
 if not TYPE_CHECKING:  # a type checker that saw it would let every misspelt name pass
 

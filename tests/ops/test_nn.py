@@ -1,0 +1,117 @@
+"""Modules of `tilegym.nn` in the place of torch's: same state dict, outputs and gradients, on each backend."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import tilegym
+
+SHAPE = (3, 4, 40)
+PAIRS = [
+    pytest.param(tilegym.nn.RMSNorm, nn.RMSNorm, (40,), {}, id="RMSNorm"),
+    pytest.param(tilegym.nn.RMSNorm, nn.RMSNorm, ([4, 40],), {"eps": 0.1}, id="RMSNorm-two-dims"),
+    pytest.param(tilegym.nn.RMSNorm, nn.RMSNorm, (40,), {"elementwise_affine": False}, id="RMSNorm-no-weight"),
+    pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, (40,), {}, id="LayerNorm"),
+    pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, ((4, 40),), {"eps": 0.1}, id="LayerNorm-two-dims"),
+    pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, (40,), {"bias": False}, id="LayerNorm-no-bias"),
+    pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, (40,), {"elementwise_affine": False}, id="LayerNorm-no-weight"),
+    pytest.param(tilegym.nn.Softmax, nn.Softmax, (-1,), {}, id="Softmax"),
+    pytest.param(tilegym.nn.Softmax, nn.Softmax, (1,), {}, id="Softmax-middle"),
+]
+pairs = pytest.mark.parametrize(("ours", "theirs", "args", "options"), PAIRS)
+backends = pytest.mark.parametrize("backend", ["torch", "cutile-cpu"])
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def randomised(module):
+    with torch.no_grad():
+        for seed, parameter in enumerate(module.parameters()):
+            parameter.copy_(normal(*parameter.shape, seed=1 + seed))
+    return module
+
+
+def results(module, x):
+    """The output and the gradients of input and parameters."""
+    leaf = x.clone().requires_grad_()
+    y = module(leaf)
+    return y, *torch.autograd.grad(y, [leaf, *module.parameters()], normal(*y.shape, seed=9).to(y.dtype))
+
+
+@pairs
+@backends
+def test_torch_s_state_dict_gives_torch_s_outputs_and_gradients(ours, theirs, args, options, backend):
+    expected, module = randomised(theirs(*args, **options)), ours(*args, **options)
+    assert isinstance(module, theirs)
+    module.load_state_dict(expected.state_dict())
+    assert repr(module) == repr(expected)
+    with tilegym.use_backend(backend), tilegym.trace() as calls:
+        found = results(module, normal(*SHAPE))
+    assert {call.backend for call in calls} == {backend}
+    torch.testing.assert_close(found, results(expected, normal(*SHAPE)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rms_norm_without_eps_is_torch_s_where_eps_matters(dtype):
+    x = normal(*SHAPE).mul(3e-4).to(dtype)
+    torch.testing.assert_close(tilegym.nn.RMSNorm(40, dtype=dtype)(x), nn.RMSNorm(40, dtype=dtype)(x))
+
+
+@pairs
+def test_copies_compute_the_same(ours, theirs, args, options):
+    module, x = randomised(ours(*args, **options)), normal(*SHAPE)
+    again = pickle.loads(pickle.dumps(module))  # noqa: S301 - our own
+    for one in (copy.deepcopy(module), again):
+        assert type(one) is ours
+        assert torch.equal(one(x), module(x))
+
+
+@pairs
+def test_dtypes_follow_the_module(ours, theirs, args, options):
+    module = randomised(ours(*args, **options)).to(torch.bfloat16)
+    expected = theirs(*args, **options).to(torch.bfloat16)
+    expected.load_state_dict(module.state_dict())
+    x = normal(*SHAPE).bfloat16()
+    assert module(x).dtype == torch.bfloat16
+    torch.testing.assert_close(module(x), expected(x))
+
+
+@pairs
+def test_compiles_without_a_graph_break(ours, theirs, args, options):
+    module = randomised(ours(*args, **options))
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(results(compiled, normal(*SHAPE)), results(module, normal(*SHAPE)))
+
+
+@backends
+def test_silu_and_mul(backend):
+    def expected(x):
+        gate, up = x.chunk(2, -1)
+        return nn.functional.silu(gate) * up
+
+    leaf = normal(*SHAPE).requires_grad_()
+    with tilegym.use_backend(backend):
+        y = tilegym.nn.SiluAndMul()(leaf)
+    torch.testing.assert_close(y, expected(leaf))
+    found, wanted = (torch.autograd.grad(one.square().sum(), leaf)[0] for one in (y, expected(leaf)))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_modules_can_be_made_on_the_meta_device():
+    module = tilegym.nn.LayerNorm(40, device="meta", dtype=torch.float16)
+    assert (module.weight.device.type, module.bias.dtype) == ("meta", torch.float16)
+    assert module(torch.empty(3, 40, device="meta", dtype=torch.float16)).shape == (3, 40)
+
+
+def test_importing_tilegym_still_imports_no_torch():
+    code = "import sys, tilegym; assert 'nn' in dir(tilegym); assert 'torch' not in sys.modules; tilegym.nn.RMSNorm"
+    subprocess.run([sys.executable, "-c", code], check=True)
