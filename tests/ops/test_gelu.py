@@ -73,6 +73,15 @@ class Test_GELU(common.PyTestCase):
         images = torch.randn(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last)
         assert gelu(images, backend=backend).is_contiguous(memory_format=torch.channels_last)
 
+    def test_compilers_are_told_of_the_layouts_that_are_kept(self):
+        images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+        gelu(images, backend="cutile-cpu")  # defines the torch ops
+        forward, backward = torch.ops.tilegym.gelu_fwd.default, torch.ops.tilegym.gelu_bwd.default
+        for given in ((images, "none"), (images.detach(), "tanh")):
+            torch.library.opcheck(forward, given, {"backend": "cutile-cpu"})
+        given = (images.detach(), images.detach(), "none", [True])
+        torch.library.opcheck(backward, given, {"backend": "cutile-cpu"}, test_utils="test_faketensor")
+
     def test_an_unknown_form_is_refused(self):
         with pytest.raises(ValueError, match="gelu: approximate must be 'none' or 'tanh', got 'erf'"):
             gelu(torch.ones(2), approximate="erf")

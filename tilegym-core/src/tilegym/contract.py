@@ -68,6 +68,8 @@ class Gradient:
     output, as "grad_output"."""
     saved: tuple[str, ...]
     """What the backward is given: canonical parameters, and names of outputs and residuals."""
+    dense: bool = False
+    """Whether gradients have the strides of `torch.empty_like` of what they are like; otherwise they are contiguous."""
     outputs: tuple[str, ...] | None = None
     """Names of the outputs that have a gradient; None: all of them."""
     residual_names: tuple[str, ...] = ()

@@ -122,7 +122,8 @@ class Differentiation:
     def _fake(self, given: tuple[Any, ...]) -> list[torch.Tensor]:
         named = dict(zip(self.parameters, given, strict=True))
         like = [named[name] for name, needed in zip(self.gradient.like, named["needs"], strict=True) if needed]
-        return [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in like]
+        strides = torch.preserve_format if self.gradient.dense else torch.contiguous_format
+        return [torch.empty_like(one, memory_format=strides) for one in like]
 
     def _set_up(self, ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
         results = output if isinstance(output, tuple) else (output,)

@@ -84,5 +84,5 @@ gelu.contract = Contract(
     bytes_moved=lambda input, approximate="none": 2 * input.numel() * input.element_size(),
     flops=lambda input, approximate="none": 5 * input.numel(),
     sharding=rows("input", within=0),
-    gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",)),
+    gradient=Gradient(inputs=("input",), magnitude=gradient_magnitude, saved=("input",), like=("input",), dense=True),
 )

@@ -65,6 +65,6 @@ relu.contract = Contract(
     flops=lambda x: x.numel(),
     sharding=rows("x", within=0),
     gradient=Gradient(
-        inputs=("x",), magnitude=lambda grad_output, x: (grad_output,), saved=("output",), like=("output",)
+        inputs=("x",), magnitude=lambda grad, x: (grad,), saved=("output",), like=("output",), dense=True
     ),
 )
