@@ -13,7 +13,10 @@ from tilegym_cutile.runtime import recording
 
 OPS = [op for op, backends in get_registry_info().items() if "cutile" in backends]
 ALLOWED = frozenset(
-    {"empty", "empty_like", "empty_strided", "zeros", "zeros_like", "as_strided", "unsqueeze", "view", "slice"}
+    {
+        *("empty", "empty_like", "empty_strided", "zeros", "zeros_like"),
+        *("as_strided", "expand", "slice", "transpose", "unsqueeze", "view"),
+    }
 )
 
 

@@ -1,4 +1,7 @@
-"""What a model developer does to a PyTorch op works on ours: every op with a gradient, on every backend here."""
+"""What a model developer does to a PyTorch op works on ours: every op with a gradient, on every backend here.
+
+Where an op has several outputs with a gradient, they are looked at as one, flattened.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from tilegym import registry
 from tilegym.conformance.cells import cells_of, ops_of
 from tilegym.errors import GradientError
 from tilegym.testing import materialize
+from tilegym.testing.gradients import differentiable_outputs
 
 BACKENDS = [name for name in tilegym.get_available_backends() if name != "cutile"]
 PAIRS = [(backend, op) for backend in BACKENDS for op in ops_of(backend) if registry.get_op(op).contract.gradient]
@@ -29,7 +33,7 @@ on_kernels = pytest.mark.parametrize(("backend", "name"), KERNELS)
 
 
 class Case:
-    """One op on one backend, with the arguments of a plain two-dimensional sample."""
+    """One op on one backend, with the arguments of a plain sample of at least two dimensions."""
 
     def __init__(self, name: str, backend: str) -> None:
         self.name, self.backend = name, backend
@@ -40,17 +44,18 @@ class Case:
             for cell in cells_of(backend)
             if cell.op == name
             and cell.gradient
-            and len(next(iter(cell.sample.args.values())).shape) == 2
+            and len(next(iter(cell.sample.args.values())).shape) >= 2
             and min(next(iter(cell.sample.args.values())).shape) > 1
         )
         self.arguments = materialize(sample, dtype=torch.float32)
         self.inputs = [n for n in self.contract.gradient.inputs if isinstance(self.arguments.get(n), torch.Tensor)]
 
     def call(self, *inputs: torch.Tensor, **more: object) -> torch.Tensor:
-        """The output, or the first of several."""
+        """Those outputs that have a gradient: the one, or several as one."""
         given = {"backend": self.backend, **more}
         result = self.op(**self.arguments | dict(zip(self.inputs, inputs, strict=True)), **given)
-        return result[0] if isinstance(result, tuple) else result
+        outputs = differentiable_outputs(self.contract, result)
+        return outputs[0] if len(outputs) == 1 else torch.cat([output.flatten() for output in outputs])
 
     def leaves(self) -> list[torch.Tensor]:
         return [self.arguments[name].detach().clone().requires_grad_() for name in self.inputs]

@@ -19,7 +19,7 @@ FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes that every op takes unless its contract says otherwise."""
 
 Layout = Literal["contiguous", "transposed", "sliced", "expanded", "strided"]
-Fill = Literal["normal", "positive", "special", "large", "offset"]
+Fill = Literal["normal", "positive", "special", "large", "offset", "indices"]
 Way = Mapping[str, "int | Literal['sum']"]
 """One way to split a call among processes: a tensor's name → the dimension in which each has a part, or "sum" if each
 has a summand. Names are those of parameters and outputs, "output" for every output that is not named. What no name says
@@ -36,7 +36,7 @@ class TensorSpec:
     in the first dimension; strided: last stride 2."""
     fill: Fill = "normal"
     """normal: standard normal; positive: uniform in [0.5, 1.5); special: normal with rows of -inf, NaN and +inf;
-    large: normal times 100; offset: normal plus 1000."""
+    large: normal times 100; offset: normal plus 1000; indices: N - 1, ..., 1, 0 in each row of N."""
     dtype: torch.dtype | None = None
     """None: the dtype under test."""
 

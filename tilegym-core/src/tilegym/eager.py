@@ -174,12 +174,12 @@ def attached(result: Any, contract: Contract | None) -> Any:
     if contract is not None and contract.gradient is not None and contract.gradient.outputs is not None:
         named = dict(zip(contract.outputs, values, strict=True))
         values = [named[name] for name in contract.gradient.outputs]
-    for value in values:
-        if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and not value.requires_grad:
-            raise GradientError(
-                "an input requires a gradient, and the implementation returned a tensor that is cut from the graph; "
-                "call it under torch.no_grad() if no gradient is meant"
-            )
+    floats = [value for value in values if isinstance(value, torch.Tensor) and value.dtype.is_floating_point]
+    if floats and not any(value.requires_grad for value in floats):  # one of several may be of other inputs alone
+        raise GradientError(
+            "an input requires a gradient, and the implementation returned a tensor that is cut from the graph; "
+            "call it under torch.no_grad() if no gradient is meant"
+        )
     return result
 
 

@@ -43,6 +43,8 @@ def _make(spec: TensorSpec, dtype: torch.dtype, device: torch.device, seed: int)
 def _fill(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     if spec.fill == "positive":
         return torch.rand(spec.shape, generator=generator) + 0.5
+    if spec.fill == "indices":
+        return torch.arange(spec.shape[-1] - 1, -1, -1).expand(spec.shape).clone()
     values = torch.randn(spec.shape, generator=generator)
     if spec.fill == "large":
         return values * 100
@@ -66,10 +68,10 @@ def _laid_out(values: Tensor, layout: str) -> Tensor:
     if layout == "expanded":
         return values[:1].expand(shape)
     if layout == "strided":
-        wide = torch.full((*shape[:-1], 2 * shape[-1]), torch.nan, dtype=values.dtype, device=values.device)
+        wide = poison(values.new_empty(*shape[:-1], 2 * shape[-1]))
         view = wide[..., ::2]
     else:  # sliced: at an odd offset of a wider buffer, so that no row is aligned
-        wide = torch.full((*shape[:-1], shape[-1] + 3), torch.nan, dtype=values.dtype, device=values.device)
+        wide = poison(values.new_empty(*shape[:-1], shape[-1] + 3))
         view = wide[..., 1 : 1 + shape[-1]]
     return view.copy_(values)
 
