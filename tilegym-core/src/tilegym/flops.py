@@ -29,7 +29,7 @@ def register(formulas: Mapping[str, Callable[..., int]]) -> None:
 
 
 def of_backward(differentiation: Differentiation, given: tuple[Any, ...]) -> int:
-    """Those of NAME_bwd, from its arguments: canonical ones that it is not given have the shape of what is like them."""
+    """Those of NAME_bwd, from its arguments. An input that is not among them has the shape of what is like it."""
     named = dict(zip(differentiation.parameters, given, strict=True))
     gradient, contract = differentiation.gradient, differentiation.op.contract
     assert contract is not None  # noqa: S101 - it has a gradient, says the contract; for the type checker

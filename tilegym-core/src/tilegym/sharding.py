@@ -169,8 +169,10 @@ def _part(tensor: DTensor, name: str, ways: list[Way]) -> Tensor:
 
 
 def _meta(value: Any) -> Any:
-    """As large as the whole, and empty, for the contract's fake."""
-    return torch.empty(value.shape, dtype=value.dtype, device="meta") if isinstance(value, torch.Tensor) else value
+    """As the whole, and empty, for the contract's fake."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
 def _joined(result: Any, wholes: list[Tensor], placements: list[list[Placement]], mesh: DeviceMesh) -> Any:
