@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import tilegym
-from tilegym.errors import RegistrationError
+from tilegym.contract import Contract, Gradient
+from tilegym.errors import DtypeError, RegistrationError, ShapeError
 from tilegym.ops import rms_norm, softmax
 
 X = torch.ones(2, 3)
@@ -60,6 +61,37 @@ def test_supports_is_asked(scaled):
         compiled()(torch.ones(3, 3))
 
 
+def test_an_argument_error_is_the_eager_one_where_the_graph_may_break(scaled):
+    """And the compiler does not try and compile the dispatcher: it would warn, and warnings are errors here."""
+    call = torch.compile(lambda x: softmax(x, backend="scaled") * 2, backend="eager")
+    for bad, error in ((X.to(torch.int64), DtypeError), (torch.ones(()), ShapeError)):
+        with pytest.raises(error, match="softmax: x must"):
+            call(bad)
+
+
+def test_tensors_in_a_list_are_seen():
+    @tilegym.dispatch("traced_lists")
+    def lists(x: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor: ...
+
+    def canonical(x: torch.Tensor, others: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        return x, others
+
+    def reference(x: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
+        return x * x + sum(others)
+
+    lists.contract = laboratory(canonical=canonical, reference=reference, gradient=None)
+    tilegym.register_impl("traced_lists", "lab")(reference)
+    eager = functools.partial(lists, backend="lab")
+    for call in (eager, torch.compile(eager, backend="aot_eager", fullgraph=True)):
+        torch.testing.assert_close(call(X, [X, 2 * X]), 4 * X)
+        with pytest.raises(Exception, match="it has no backward, and an input requires a gradient"):
+            call(X, [X, X.clone().requires_grad_()])
+    lists.contract = laboratory(canonical=canonical, reference=reference)
+    with pytest.raises(RegistrationError, match=r"takes tensors in a list \(others\) can have no gradient"):
+        eager(X.to("meta"), [X.to("meta")])
+    torch.compiler.reset()
+
+
 def test_an_input_without_a_gradient_is_refused():
     @tilegym.dispatch("traced_lab")
     def lab(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor: ...
@@ -102,16 +134,14 @@ def test_resolving_again_and_again_keeps_nothing():
     assert resolve() == resolve()
 
 
-def laboratory():
-    from tilegym.contract import Contract, Gradient
-
+def laboratory(**changes):
     def canonical(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x, y
 
     def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x * y
 
-    return Contract(
+    contract = Contract(
         canonical=canonical,
         reference=reference,
         magnitude=reference,
@@ -122,6 +152,7 @@ def laboratory():
         flops=lambda *_: 0,
         gradient=Gradient(inputs=("x",), magnitude=reference, saved=("y",), like=("y",)),
     )
+    return dataclasses.replace(contract, **changes)
 
 
 def test_vmap_over_what_captures_a_parameter():

@@ -7,13 +7,14 @@ forward, so that its own backward runs.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from tilegym import registry
-from tilegym.errors import GradientError
+from tilegym.errors import GradientError, RegistrationError
 from tilegym.guards import is_plain
 from tilegym.profiling import profiled, range_name
 from tilegym.schemas import parts, schema
@@ -37,6 +38,12 @@ class Differentiation:
         assert contract.gradient is not None  # noqa: S101 - for the type checker: whoever makes one has looked
         self.op, self.gradient, self.outputs = op, contract.gradient, contract.outputs
         self.name = op.name.replace(".", "_")
+        lists = [name for name, kind in kinds.items() if typing.get_origin(kind) in (list, Sequence)]
+        if any(torch.Tensor in parts(kinds[name]) for name in lists):
+            raise RegistrationError(
+                f"{op.name}: a contract whose op takes tensors in a list ({', '.join(lists)}) can have "
+                "no gradient; implementations in plain PyTorch have their own"
+            )
         kept = [*kinds, *contract.outputs, *self.gradient.residual_names]
         saved = {name: kinds.get(name, torch.Tensor) for name in self.gradient.saved}
         constants = {

@@ -12,6 +12,7 @@ from tilegym import availability, registry
 from tilegym.choice import AUTO, preference
 from tilegym.config import canonical_name, settings
 from tilegym.errors import ArgumentTypeError, BackendUnavailableError, FallbackWarning, NoImplementationError
+from tilegym.guards import tensors_in
 from tilegym.notices import once
 from tilegym.text import describe, listed
 
@@ -163,7 +164,7 @@ def _why_no_gradient(op: Op, implementation: Implementation, call: Call) -> str 
     if out is not None and not in_place:
         return "out= was given, and an input requires a gradient"
     for name, value in named.items():
-        if isinstance(value, torch.Tensor) and value.requires_grad and name not in gradient.inputs:
+        if name not in gradient.inputs and any(one.requires_grad for one in tensors_in([value])):
             return f"{name} requires a gradient, and the op has none for it"
     return None
 
@@ -201,6 +202,20 @@ def select(op: Op, backend: str | None, call: Call) -> Selection:
     if settings().fallback == "error":
         raise NoImplementationError(f"{op.name}: {message}.{_reasons(op, call, skip=wanted.backend)}")
     return replace(_first(op, call, [wanted]), reason=message, fallen_from=wanted.backend)
+
+
+def takers(op: Op, backend: str | None, call: Call) -> list[Implementation]:
+    """For a call that is not complete: who takes it, and after each whose `supports` may refuse it, the next."""
+    found = [select(op, backend, call).implementation]
+    name, origin = preference(op.name, backend)
+    obeyed = canonical_name(name) != AUTO and (origin == "call" or settings().fallback == "error")
+    while found[-1].supports is not None and not obeyed:
+        refused = [Candidate(backend=one.backend, reason="its supports") for one in found]
+        try:
+            found.append(_first(op, call, refused).implementation)
+        except NoImplementationError:
+            break
+    return found
 
 
 def _first(op: Op, call: Call, refused: list[Candidate]) -> Selection:

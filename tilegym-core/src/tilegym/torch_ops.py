@@ -20,6 +20,7 @@ import torch
 from tilegym import flops, registry
 from tilegym.differentiation import Differentiable, Differentiation
 from tilegym.errors import NoImplementationError, RegistrationError
+from tilegym.guards import tensors_in
 from tilegym.schemas import hints, schema
 from tilegym.selection import refusal
 
@@ -148,7 +149,7 @@ class _Definition:
         self.differentiation.define(self._register, _library)
 
         def differentiable(*given: Any, backend: str) -> Any:
-            if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in given):
+            if torch.is_grad_enabled() and any(one.requires_grad for one in tensors_in(given)):
                 result = forward(*given, backend=backend)
                 return (result[0] if outputs == 1 else result[:outputs]) if several else result
             with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 - how autograd kernels in Python go on

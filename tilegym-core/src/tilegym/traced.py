@@ -2,7 +2,9 @@
 
 While code is being compiled the backend is chosen once, as a constant, by a function that is run and not traced. The
 code is guarded on what the choice depends on: the scope, the default, the registry and the tensors' kinds. A backend
-in plain PyTorch is inlined, so that the compiler fuses it; any other is one node, `torch.ops.tilegym.NAME`.
+in plain PyTorch is inlined, so that the compiler fuses it; any other is one node, `torch.ops.tilegym.NAME`. What a
+backend's `supports` says of a call depends on its sizes and numbers, and so is traced: the next backend takes what the
+first refuses, as eagerly.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import choice, registry
+from tilegym.calls import slow_call
 from tilegym.errors import ArgumentValueError, NoImplementationError
-from tilegym.selection import Call, is_composite, select
+from tilegym.guards import tensors_in
+from tilegym.selection import Call, is_composite, takers
 from tilegym.sharding import is_distributed, on_parts
 from tilegym.torch_ops import OUT, torch_op, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tilegym.contract import Contract
     from tilegym.op import Op
     from tilegym.registry import Implementation
 
@@ -31,9 +34,9 @@ def traced_function(op: str, positional: tuple[str, ...]) -> Callable[..., Any]:
     def traced(values: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
         named = dict(zip(positional, values, strict=True)) | options
         kinds = tuple(
-            (key, type(value), value.device, value.dtype, value.dim(), value.requires_grad and torch.is_grad_enabled())
+            (key, type(one), one.device, one.dtype, one.dim(), one.requires_grad and torch.is_grad_enabled())
             for key, value in named.items()
-            if isinstance(value, torch.Tensor)
+            for one in tensors_in([value])
         )
         name = _choose(op, backend, tuple(options), kinds, choice.scope_text, choice.default, registry.epoch)
         run = getattr(_runs, name)
@@ -56,26 +59,27 @@ def _choose(
     kinds: tuple[tuple[str, type, torch.device, torch.dtype, int, bool], ...],
     *_guards: str | None,
 ) -> str:
-    """Choose a backend for tensors of these kinds; returns the name of what to trace."""
+    """Choose the backends for tensors of these kinds; returns the name of what to trace."""
     op = registry.get_op(op_name)
+    _keep_out_of_slow_calls(op)
     if is_distributed([kind for _, kind, *_ in kinds]):
         name = f"{op_name} on parts by {backend}"
         setattr(_runs, name, on_parts(op, backend))
         return name
-    tensors = {
-        name: torch.empty((0,) * rank, device=device, dtype=dtype, requires_grad=needs)
-        for name, _, device, dtype, rank, needs in kinds
-    }
+    tensors: dict[str, list[torch.Tensor]] = {}
+    for name, _, device, dtype, rank, needs in kinds:
+        stand_in = torch.empty((0,) * rank, device=device, dtype=dtype, requires_grad=needs)
+        tensors.setdefault(name, []).append(stand_in)
     call = Call(
         canonical=tuple(tensors.get(name) for name in op.canonical_parameters),
-        tensors=tuple(tensors.values()),
+        tensors=tuple(tensors_in(tensors.values())),
         options=dict.fromkeys(set(options) - set(op.meaningful)),
         needs_gradient=any(needs for *_, needs in kinds),
         special=True,
     )
-    implementation = select(op, backend, call).implementation
-    name = f"{op_name} on {implementation.backend}"
-    setattr(_runs, name, (_inlined if is_composite(implementation) else _opaque)(op, implementation))
+    chosen = takers(op, backend, call)
+    name = f"{op_name} on {', else '.join(one.backend for one in chosen)}"
+    setattr(_runs, name, _run_of(op, chosen))
     return name
 
 
@@ -83,36 +87,37 @@ def _choose(
 _choose._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001 - as said above
 
 
-def _inlined(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]], Any]:
-    """The implementation itself, in plain PyTorch."""
-    contract, names, by_keyword = op.contract, op.canonical_parameters, op.by_keyword(implementation)
-    function, supports, meaningful = implementation.function, implementation.supports, op.meaningful
-    left_out = op.hints - {*implementation.parameters}
-    op_name, backend, restricted = op.name, implementation.backend, _restricted(op)
+def _keep_out_of_slow_calls(op: Op) -> None:
+    """A call that raises while it is traced is made again, eagerly: the compiler must not then compile that path."""
+    namespace = op.function.__globals__
+    if namespace["_slow"] is slow_call:
+        namespace["_slow"] = torch.compiler.disable(slow_call)  # type: ignore[no-untyped-call]  # untyped in torch
 
-    def inlined(arguments: dict[str, Any]) -> Any:
-        _check_hints(op_name, restricted, arguments)
+
+def _run_of(op: Op, chosen: list[Implementation]) -> Callable[[dict[str, Any]], Any]:
+    """What to trace: the contract's checks, and the first of the implementations that takes the call."""
+    contract, op_name, meaningful, restricted = op.contract, op.name, op.meaningful, _restricted(op)
+    bodies = [(one.backend, one.supports, (_inlined if is_composite(one) else _opaque)(op, one)) for one in chosen]
+
+    def run(arguments: dict[str, Any]) -> Any:
+        for hint, accepted in restricted.items():
+            if hint in arguments and arguments[hint] not in accepted:
+                raise ArgumentValueError(f"{op_name}: {hint} must be one of {accepted}, got {arguments[hint]!r}")
         given = {name: arguments[name] for name in meaningful if name in arguments}
         values = tuple(given.values()) if contract is None else contract.canonical(**given)
-        reason = None if supports is None else supports(*values)
-        if reason is not None:
-            raise NoImplementationError(f"{op_name}: backend {backend!r} refuses this call: {reason}")
-        positional = [value for value, named in zip(values, by_keyword, strict=True) if not named]
-        rest = {name: value for name, value, named in zip(names, values, by_keyword, strict=True) if named}
-        more = {name: value for name, value in arguments.items() if name not in meaningful and name not in left_out}
-        return _completed(contract, values, lambda: function(*positional, **rest, **more))
+        same = None if contract is None or contract.identity is None else contract.identity(*values)
+        if same is not None:
+            return same
+        refused = ""
+        for backend, supports, body in bodies:
+            reason = None if supports is None else supports(*values)
+            if reason is None:
+                result = body(values, arguments)
+                return result if contract is None or contract.dressed is None else contract.dressed(result, *values)
+            refused += f"\n  {backend}: {reason}"
+        raise NoImplementationError(f"{op_name}: no backend that was chosen takes this call:{refused}")
 
-    return inlined
-
-
-def _completed(contract: Contract | None, canonical: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-    """The result of a call, with what the contract does around it in Python."""
-    if contract is None:
-        return call()
-    same = None if contract.identity is None else contract.identity(*canonical)
-    if same is not None:
-        return same
-    return call() if contract.dressed is None else contract.dressed(call(), *canonical)
+    return run
 
 
 def _restricted(op: Op) -> dict[str, tuple[Any, ...]]:
@@ -121,25 +126,29 @@ def _restricted(op: Op) -> dict[str, tuple[Any, ...]]:
     return {hint: accepted for hint, accepted in hints.items() if accepted is not None}
 
 
-def _check_hints(op: str, restricted: dict[str, tuple[Any, ...]], arguments: dict[str, Any]) -> None:
-    for hint, accepted in restricted.items():
-        if hint in arguments and arguments[hint] not in accepted:
-            raise ArgumentValueError(f"{op}: {hint} must be one of {accepted}, got {arguments[hint]!r}")
+def _inlined(op: Op, implementation: Implementation) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """The implementation itself, in plain PyTorch."""
+    names, meaningful, function = op.canonical_parameters, op.meaningful, implementation.function
+    by_keyword, left_out = op.by_keyword(implementation), op.hints - {*implementation.parameters}
+
+    def inlined(values: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+        positional = [value for value, named in zip(values, by_keyword, strict=True) if not named]
+        rest = {name: value for name, value, named in zip(names, values, by_keyword, strict=True) if named}
+        more = {name: value for name, value in arguments.items() if name not in meaningful and name not in left_out}
+        return function(*positional, **rest, **more)
+
+    return inlined
 
 
-def _opaque(op: Op, implementation: Implementation) -> Callable[[dict[str, Any]], Any]:
+def _opaque(op: Op, implementation: Implementation) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """One node, which carries the backend as a constant."""
     contract = op.contract
     assert contract is not None  # noqa: S101 - selection refuses kernels without one; for the type checker
-    names, meaningful, node = op.canonical_parameters, op.meaningful, torch_op(op, contract)
-    op_name, backend, restricted = op.name, implementation.backend, _restricted(op)
+    names, node, backend = op.canonical_parameters, torch_op(op, contract), implementation.backend
 
-    def opaque(arguments: dict[str, Any]) -> Any:
-        _check_hints(op_name, restricted, arguments)
-        values = contract.canonical(**{name: arguments[name] for name in meaningful if name in arguments})
+    def opaque(values: tuple[Any, ...], _: dict[str, Any]) -> Any:
         named = dict(zip(names, values, strict=True))
         out = named.pop(OUT, None)
-
-        return _completed(contract, values, lambda: written(node(*named.values(), backend=backend), out))
+        return written(node(*named.values(), backend=backend), out)
 
     return opaque
