@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -72,6 +74,33 @@ def test_ops_are_captured_in_a_graph_and_replayed():
     torch.cuda.synchronize()
     close(probabilities, torch.softmax(F.rms_norm(x, (4096,), weight, 1e-6), -1))
     close(activated, F.silu(x[:, :2048]) * x[:, 2048:])
+
+
+FIRST_CALLS = """
+import torch
+import torch.nn.functional as F
+import tilegym
+
+def close(actual, expected):
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=8e-3, atol=1e-5)
+
+x = torch.randn(16, 4096, device="cuda", dtype=torch.bfloat16)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    probabilities = tilegym.ops.softmax(x, backend="cutile")
+    activated = tilegym.ops.silu_and_mul(x, backend="cutile")
+x.copy_(torch.randn(16, 4096, device="cuda", dtype=torch.bfloat16))
+graph.replay()
+torch.cuda.synchronize()
+close(probabilities, torch.softmax(x, -1))
+close(activated, F.silu(x[:, :2048]) * x[:, 2048:])
+"""
+
+
+def test_the_first_call_ever_may_be_captured():
+    """In a fresh process: plugins load, kernels compile and load, all while the graph is captured."""
+    done = subprocess.run([sys.executable, "-c", FIRST_CALLS], check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_empty_input_leaves_the_device_usable():

@@ -10,7 +10,7 @@ import cuda.tile as ct
 import pytest
 import torch
 
-from tilegym_cutile import runtime
+from tilegym_cutile import capture, runtime
 from tilegym_cutile.runtime import Hints, Target, launch, recording, register_executor, target_of
 
 
@@ -151,7 +151,7 @@ def test_recording_is_for_the_thread_that_asked(made):
 @pytest.fixture
 def two_gpus(executors, monkeypatch):
     """Two make-believe GPUs, of which device 0 is current; tells where `ct.launch` was called, and on which stream."""
-    state = SimpleNamespace(current=0, launches=[])
+    state = SimpleNamespace(current=0, launches=[], capturing=False, mode=0)
 
     @contextlib.contextmanager
     def device(index):
@@ -164,7 +164,14 @@ def two_gpus(executors, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: state.current)
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
-    monkeypatch.setattr(ct, "launch", lambda stream, *_: state.launches.append((state.current, stream)))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state.capturing)
+    monkeypatch.setattr(ct, "launch", lambda stream, *_: state.launches.append((state.current, stream, state.mode)))
+
+    def exchange(mode):
+        state.mode, mode._obj.value = mode._obj.value, state.mode
+        return 0
+
+    monkeypatch.setattr(capture, "_driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
     return state
 
 
@@ -172,7 +179,32 @@ def two_gpus(executors, monkeypatch):
 def test_gpu_launches_on_the_tensors_device_and_its_current_stream(two_gpus, index):
     executor = runtime._executor_of(torch.device("cuda", index))
     executor.launch(hinted, (1,), ())
-    assert two_gpus.launches == [(index, 1000 + index)]
+    assert two_gpus.launches == [(index, 1000 + index, 0)]
     assert two_gpus.current == 0
     target = executor.target
     assert (target.arch, target.capability, target.num_sms, target.shared_memory) == ("sm_90", (9, 0), 132, 232448)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_kernel_may_be_loaded_while_a_graph_is_captured(two_gpus, index, monkeypatch):
+    """The launching thread's capture mode is relaxed (2) for the launch alone, whether or not that fails."""
+    two_gpus.capturing, two_gpus.mode = True, 1
+    executor = runtime._executor_of(torch.device("cuda", index))
+    executor.launch(hinted, (1,), ())
+    assert two_gpus.launches == [(index, 1000 + index, 2)]
+    assert two_gpus.mode == 1
+
+    def fails(*_):
+        raise ValueError("it does not compile")
+
+    monkeypatch.setattr(ct, "launch", fails)
+    with pytest.raises(ValueError, match="it does not compile"):
+        executor.launch(hinted, (1,), ())
+    assert two_gpus.mode == 1
+
+
+def test_a_driver_that_refuses_is_told(monkeypatch):
+    driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=lambda _: 3)
+    monkeypatch.setattr(capture, "_driver", lambda: driver)
+    with pytest.raises(RuntimeError, match="failed with CUDA error 3"), capture.loading_allowed():
+        raise AssertionError("the block ran")

@@ -19,6 +19,7 @@ import cuda.tile as ct
 import torch
 
 from tilegym.errors import BackendUnavailableError
+from tilegym_cutile.capture import loading_allowed
 from tilegym_cutile.signature import signature
 
 if TYPE_CHECKING:
@@ -79,12 +80,17 @@ class _CudaExecutor:
 
     def launch(self, kernel: ct.kernel, grid: Grid, args: tuple[Any, ...]) -> None:
         index = self._index
-        if torch.cuda.current_device() == index:
-            # The public torch.cuda.current_stream() builds an object: a microsecond on every call.
-            ct.launch(torch._C._cuda_getCurrentRawStream(index), grid, kernel, args)  # noqa: SLF001
-        else:
+        if torch.cuda.current_device() != index:
             with torch.cuda.device(index):
-                ct.launch(torch._C._cuda_getCurrentRawStream(index), grid, kernel, args)  # noqa: SLF001
+                self.launch(kernel, grid, args)
+            return
+        # The public torch.cuda.current_stream() builds an object: a microsecond on every call.
+        stream = torch._C._cuda_getCurrentRawStream(index)  # noqa: SLF001
+        if torch.cuda.is_current_stream_capturing():
+            with loading_allowed():
+                ct.launch(stream, grid, kernel, args)
+        else:
+            ct.launch(stream, grid, kernel, args)
 
 
 _factories: dict[str, Callable[[torch.device], Executor]] = {"cuda": _CudaExecutor}
