@@ -9,6 +9,7 @@ import functools
 import subprocess
 import sys
 import threading
+from unittest import mock
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from tilegym import registry
 from tilegym.conformance.cells import cells_of, ops_of
 from tilegym.errors import GradientError
 from tilegym.testing import materialize
+from tilegym.testing.accuracy import double
 from tilegym.testing.gradients import differentiable_outputs
 
 BACKENDS = [name for name in tilegym.get_available_backends() if name != "cutile"]
@@ -87,6 +89,31 @@ def case(name, backend):
 @everywhere
 def test_autograd(case):
     case.check(case.call)
+
+
+@pytest.mark.parametrize("name", [name for backend, name in PAIRS if backend == "torch"])
+def test_gradcheck(name):
+    """Backend torch with its float32 steps made float64, and the reference.
+
+    To the reference's gradients in float64 the conformance suite holds those of every backend in float32.
+    """
+    case, op, found = Case(name, "torch"), registry.get_op(name), registry.implementation(name, "torch")
+    canonical = dict(zip(op.canonical_parameters, map(double, case.contract.canonical(**case.arguments)), strict=True))
+
+    def implementation(*leaves):
+        positional, named = op.arguments(
+            found, tuple((canonical | dict(zip(case.inputs, leaves, strict=True))).values())
+        )
+        return found.function(*positional, **named)
+
+    def reference(*leaves):
+        return case.contract.reference(**canonical | dict(zip(case.inputs, leaves, strict=True)))
+
+    leaves = [leaf.detach().double().requires_grad_() for leaf in case.leaves()]
+    with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+        assert torch.autograd.gradcheck(implementation, leaves, fast_mode=True)
+        torch.testing.assert_close(implementation(*leaves), reference(*leaves))
+    assert torch.autograd.gradcheck(reference, leaves, fast_mode=True)
 
 
 @everywhere
