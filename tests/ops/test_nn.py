@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import tilegym
@@ -22,6 +23,9 @@ PAIRS = [
     pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, ((4, 40),), {"eps": 0.1}, id="LayerNorm-two-dims"),
     pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, (40,), {"bias": False}, id="LayerNorm-no-bias"),
     pytest.param(tilegym.nn.LayerNorm, nn.LayerNorm, (40,), {"elementwise_affine": False}, id="LayerNorm-no-weight"),
+    pytest.param(tilegym.nn.GELU, nn.GELU, (), {}, id="GELU"),
+    pytest.param(tilegym.nn.GELU, nn.GELU, ("tanh",), {}, id="GELU-tanh"),
+    pytest.param(tilegym.nn.ReLU, nn.ReLU, (), {}, id="ReLU"),
     pytest.param(tilegym.nn.Softmax, nn.Softmax, (-1,), {}, id="Softmax"),
     pytest.param(tilegym.nn.Softmax, nn.Softmax, (1,), {}, id="Softmax-middle"),
 ]
@@ -104,6 +108,73 @@ def test_silu_and_mul(backend):
     torch.testing.assert_close(y, expected(leaf))
     found, wanted = (torch.autograd.grad(one.square().sum(), leaf)[0] for one in (y, expected(leaf)))
     torch.testing.assert_close(found, wanted)
+
+
+@backends
+def test_geglu(backend):
+    def expected(x):
+        a, b = x.chunk(2, 1)
+        return a * nn.functional.gelu(b, approximate="tanh")
+
+    leaf = normal(*SHAPE).requires_grad_()
+    with tilegym.use_backend(backend):
+        y = tilegym.nn.GEGLU(1, "tanh")(leaf)
+    torch.testing.assert_close(y, expected(leaf))
+    found, wanted = (torch.autograd.grad(one.square().sum(), leaf)[0] for one in (y, expected(leaf)))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_relu_in_place():
+    x = normal(*SHAPE)
+    expected = torch.relu(x)
+    assert tilegym.nn.ReLU(inplace=True)(x) is x
+    assert torch.equal(x, expected)
+
+
+@backends
+def test_dropout_draws_a_seed_per_call_in_training(backend):
+    module, x = tilegym.nn.Dropout(0.25), torch.ones(100, 40)
+    with tilegym.use_backend(backend):
+        torch.manual_seed(5)
+        first, second = module(x), module(x)
+        torch.manual_seed(5)
+        assert torch.equal(module(x), first)
+        assert torch.equal(module.eval()(x), x)
+    assert not torch.equal(first, second)
+    assert first.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    assert 0.7 < (first > 0).double().mean() < 0.8
+
+
+def test_dropout_is_the_same_when_a_checkpoint_computes_it_again():
+    module, x = tilegym.nn.Dropout(0.5), torch.ones(50, 40, requires_grad=True)
+    y = torch.utils.checkpoint.checkpoint(lambda x: module(x).square(), x, use_reentrant=False)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, 2 * y)
+
+
+@backends
+def test_swiglu(backend):
+    module = tilegym.nn.SwiGLU(40, 24, bias=True)
+    with tilegym.use_backend(backend):
+        y = module(normal(*SHAPE))
+    gate, up = module.gate_proj(normal(*SHAPE)), module.up_proj(normal(*SHAPE))
+    torch.testing.assert_close(y, module.down_proj(nn.functional.silu(gate) * up))
+
+
+@backends
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_rotary_embedding_makes_scores_depend_on_distances_alone(factor, backend):
+    module, x = tilegym.nn.RotaryEmbedding(16, partial_rotary_factor=factor), normal(16).expand(1, 1, 6, 16)
+    assert module.state_dict() == {}
+    with tilegym.use_backend(backend):
+        for q, k in (module(x, x), module(x, x, torch.arange(50, 56)[None])):
+            scores = (q @ k.transpose(-1, -2))[0, 0]
+            for diagonal in range(-5, 6):
+                along = scores.diagonal(diagonal)
+                torch.testing.assert_close(along, along[:1].expand_as(along), atol=1e-4, rtol=1e-4)
+            assert scores.diagonal(3)[0] != scores.diagonal(0)[0]
+    first, _ = module(x, x)
+    assert torch.equal(first[:, :, 0], x[:, :, 0])
 
 
 def test_modules_can_be_made_on_the_meta_device():

@@ -5,7 +5,20 @@ forward. They return the dtype of their input, under autocast too. The backend i
 op: `with tilegym.use_backend(...)` around it decides.
 """
 
-from tilegym.nn.activations import SiluAndMul, Softmax
+from tilegym.nn.activations import GEGLU, GELU, Dropout, ReLU, SiluAndMul, Softmax
+from tilegym.nn.mlp import SwiGLU
 from tilegym.nn.norms import LayerNorm, RMSNorm
+from tilegym.nn.rotary import RotaryEmbedding
 
-__all__ = ["LayerNorm", "RMSNorm", "SiluAndMul", "Softmax"]
+__all__ = [
+    "GEGLU",
+    "GELU",
+    "Dropout",
+    "LayerNorm",
+    "RMSNorm",
+    "ReLU",
+    "RotaryEmbedding",
+    "SiluAndMul",
+    "Softmax",
+    "SwiGLU",
+]
