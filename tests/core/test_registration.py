@@ -112,7 +112,7 @@ def test_bad_op_names(name):
         tilegym.dispatch(name)
 
 
-@pytest.mark.parametrize("name", ["softmax_fwd", "mine_bwd"])
+@pytest.mark.parametrize("name", ["softmax_fwd", "mine_bwd", "mine_out"])
 def test_names_of_the_torch_ops_behind_an_op_are_refused(name):
     with pytest.raises(RegistrationError, match="torch ops behind an op"):
         tilegym.dispatch(name)(lambda x: None)

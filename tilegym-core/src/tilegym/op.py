@@ -156,7 +156,7 @@ def dispatch(name: str, *, fallback_backend: str | None = None) -> Callable[[Cal
 
 
 def _check_declaration(name: str, function: Callable[..., Any]) -> None:
-    if name.endswith(("_fwd", "_bwd")):
+    if name.endswith(("_fwd", "_bwd", "_out")):
         raise RegistrationError(f"op {name!r}: such names are those of the torch ops behind an op; choose another")
     for p in inspect.signature(function).parameters.values():
         if p.kind is inspect.Parameter.VAR_POSITIONAL or p.name.startswith("_"):

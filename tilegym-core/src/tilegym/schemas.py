@@ -23,8 +23,14 @@ def parts(kind: Any) -> set[Any]:
     return set(typing.get_args(kind)) or {kind}
 
 
-def schema(parameters: Mapping[str, Any], result: Any) -> str:
-    """The schema of an op with these parameters and `backend`: `(Tensor x, *, str backend) -> Tensor`."""
+def schema(parameters: Mapping[str, Any], result: Any, *, written: tuple[str, ...] = ()) -> str:
+    """The schema of an op with these parameters and `backend`: `(Tensor x, *, str backend) -> Tensor`.
+
+    Args:
+        parameters: name → type.
+        result: the type returned; None: nothing is.
+        written: names of the tensors that the op writes.
+    """
     found = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=_schema_type(kind))
         for name, kind in parameters.items()
@@ -35,7 +41,7 @@ def schema(parameters: Mapping[str, Any], result: Any) -> str:
         """Only its signature counts."""
 
     prototype.__signature__ = inspect.Signature(found, return_annotation=result)  # type: ignore[attr-defined]  # read by infer_schema
-    return torch.library.infer_schema(prototype, mutates_args=())
+    return torch.library.infer_schema(prototype, mutates_args=written)
 
 
 def _schema_type(kind: Any) -> Any:

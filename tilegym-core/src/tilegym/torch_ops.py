@@ -6,8 +6,9 @@ with each, given an op with a schema, a fake and a backward. Per contract, on fi
     NAME(canonical..., *, backend)                  → outputs
     NAME_fwd(canonical..., *, backend)              → outputs and residuals; has the gradient
     NAME_bwd(grad_outputs..., saved..., needs, *, backend) → a gradient for each input that needs one
+    NAME_out(canonical..., out, *, backend)         → nothing; writes out
 
-The backend is a constant argument of all three, so that a backward runs where its forward ran.
+The backend is a constant argument of each, so that a backward runs where its forward ran.
 """
 
 from __future__ import annotations
@@ -41,7 +42,23 @@ def call_op(op: Op, contract: Contract, backend: str, canonical: tuple[Any, ...]
     """Call an op on a backend through PyTorch's dispatcher."""
     named = dict(zip(op.canonical_parameters, canonical, strict=True))
     out = named.pop(OUT, None)
-    return written(torch_op(op, contract)(*named.values(), backend=backend), out)
+    return call_nodes(torch_ops(op, contract), [*named.values()], out, backend)
+
+
+def call_nodes(
+    nodes: tuple[Callable[..., Any], Callable[..., Any] | None],
+    given: list[Any],
+    out: torch.Tensor | None,
+    backend: str,
+) -> Any:
+    """Call NAME; or NAME_out, if there is one, somewhere to write, and nobody to differentiate."""
+    plain, into = nodes
+    if out is None:
+        return plain(*given, backend=backend)
+    if into is None or (torch.is_grad_enabled() and any(one.requires_grad for one in tensors_in([*given, out]))):
+        return written(plain(*given, backend=backend), out)
+    into(*given, out, backend=backend)
+    return out
 
 
 def written(result: Any, out: torch.Tensor | None) -> Any:
@@ -61,11 +78,11 @@ def differentiable_call(op: Op, contract: Contract, implementation: Implementati
     return result if definition.out_at is None else written(result, canonical[definition.out_at])
 
 
-def torch_op(op: Op, contract: Contract) -> Callable[..., Any]:
-    """`torch.ops.tilegym.NAME`, defined on first use."""
+def torch_ops(op: Op, contract: Contract) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """`torch.ops.tilegym.NAME`, and NAME_out if the op can write into a tensor; defined on first use."""
     definition = _definition(op, contract)
     flops.register(definition.flops)
-    return definition.overload
+    return definition.overload, definition.into
 
 
 def _definition(op: Op, contract: Contract) -> _Definition:
@@ -94,6 +111,7 @@ class _Definition:
         self.out_at = op.canonical_parameters.index(OUT) if OUT in op.canonical_parameters else None
         self.differentiation = None if contract.gradient is None else Differentiation(op, contract, self.kinds)
         self.overload: Callable[..., Any]
+        self.into: Callable[..., Any] | None = None
 
     def follow(self, op: Op, contract: Contract) -> None:
         """From now on, speak for an op that was declared anew under the same name, as in a notebook's cell.
@@ -125,23 +143,30 @@ class _Definition:
         def forward(*given: Any, **_: Any) -> int:
             return self.contract.flops(*self._complete(given))
 
+        found: dict[str, Callable[..., int]] = {self.name: forward}
+        if self.into is not None:
+            found[f"{self.name}_out"] = forward
         differentiation = self.differentiation
-        if differentiation is None:
-            return {self.name: forward}
-        return {
-            self.name: forward,
-            f"{self.name}_fwd": forward,
-            f"{self.name}_bwd": lambda *given, **_: flops.of_backward(differentiation, given),
-        }
+        if differentiation is not None:
+            found[f"{self.name}_fwd"] = forward
+            found[f"{self.name}_bwd"] = lambda *given, **_: flops.of_backward(differentiation, given)
+        return found
 
     def define(self) -> None:
-        """Define all; `overload` is NAME."""
+        """Define all; `overload` is NAME, `into` NAME_out."""
         self.overload = plain = self._register(
             self.name,
             schema(self.kinds, self.result),
             lambda *given, backend: self._run(backend, given),
             lambda *given, backend: self.contract.fake(*self._complete(given)),  # noqa: ARG005 - the same for all backends
         )
+        if self.out_at is not None and len(self.contract.outputs) == 1:
+            self.into = self._register(
+                f"{self.name}_out",
+                schema({**self.kinds, OUT: torch.Tensor}, None, written=(OUT,)),
+                lambda *given, backend: self._run_into(backend, given),
+                lambda *given, backend: None,  # noqa: ARG005 - nothing is returned
+            )
         if self.differentiation is None:
             return
         forward, several = self._define_forward(), bool(self._residuals)
@@ -182,20 +207,31 @@ class _Definition:
         overload: Callable[..., Any] = getattr(torch.ops.tilegym, name).default
         return overload
 
-    def _complete(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """All canonical arguments: `out=None` is put back in its place."""
+    def _complete(self, given: tuple[Any, ...], out: torch.Tensor | None = None) -> tuple[Any, ...]:
+        """All canonical arguments: `out` is put back in its place."""
         values = iter(given)
-        return tuple(None if name == OUT else next(values) for name in self.op.canonical_parameters)
+        return tuple(out if name == OUT else next(values) for name in self.op.canonical_parameters)
 
     def _run(self, backend: str, given: tuple[Any, ...], *, residuals: bool = False) -> Any:
-        chosen = registry.implementation(self.op.name, backend)
-        reason = refusal(chosen, *self._complete(given))  # of a compiled call nobody has asked it yet
-        if reason is not None:
-            raise NoImplementationError(f"{self.op.name}: backend {backend!r} refuses this call: {reason}")
+        canonical = self._complete(given)
+        chosen = self._implementation(backend, canonical)
         if residuals:
             return self.run_forward(chosen, given)
-        positional, named = self.op.arguments(chosen, self._complete(given))
+        positional, named = self.op.arguments(chosen, canonical)
         return chosen.function(*positional, **named)
+
+    def _run_into(self, backend: str, given: tuple[Any, ...]) -> None:
+        *values, out = given
+        canonical = self._complete(tuple(values), out)
+        positional, named = self.op.arguments(chosen := self._implementation(backend, canonical), canonical)
+        chosen.function(*positional, **named)
+
+    def _implementation(self, backend: str, canonical: tuple[Any, ...]) -> Implementation:
+        chosen = registry.implementation(self.op.name, backend)
+        reason = refusal(chosen, *canonical)  # of a node in a program, nobody has asked it yet
+        if reason is not None:
+            raise NoImplementationError(f"{self.op.name}: backend {backend!r} refuses this call: {reason}")
+        return chosen
 
     def run_forward(self, chosen: Implementation, given: tuple[Any, ...]) -> Any:
         """The outputs, and the residuals if there are any, from an implementation."""
@@ -215,4 +251,4 @@ def register_torch_ops() -> None:
     for name in registry.op_names():
         op = registry.get_op(name)
         if op.contract is not None:
-            torch_op(op, op.contract)
+            torch_ops(op, op.contract)

@@ -19,7 +19,7 @@ from tilegym.errors import ArgumentValueError, NoImplementationError
 from tilegym.guards import tensors_in
 from tilegym.selection import Call, is_composite, takers
 from tilegym.sharding import is_distributed, on_parts
-from tilegym.torch_ops import OUT, torch_op, written
+from tilegym.torch_ops import OUT, call_nodes, torch_ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,11 +144,11 @@ def _opaque(op: Op, implementation: Implementation) -> Callable[[tuple[Any, ...]
     """One node, which carries the backend as a constant."""
     contract = op.contract
     assert contract is not None  # noqa: S101 - selection refuses kernels without one; for the type checker
-    names, node, backend = op.canonical_parameters, torch_op(op, contract), implementation.backend
+    names, nodes, backend = op.canonical_parameters, torch_ops(op, contract), implementation.backend
 
     def opaque(values: tuple[Any, ...], _: dict[str, Any]) -> Any:
         named = dict(zip(names, values, strict=True))
         out = named.pop(OUT, None)
-        return written(node(*named.values(), backend=backend), out)
+        return call_nodes(nodes, [*named.values()], out, backend)
 
     return opaque
