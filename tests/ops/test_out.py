@@ -71,7 +71,10 @@ def test_traced_calls_with_out_are_that_node_alone(writing):
     out = torch.zeros_like(writing.result)
     assert compiled(out) is out
     torch.testing.assert_close(out, writing.result)
-    assert [target.partition("_v2")[0] for target in graphs[0]] == ["auto_functionalized", "<built-in function getitem>"]
+    assert [target.partition("_v2")[0] for target in graphs[0]] == [
+        "auto_functionalized",
+        "<built-in function getitem>",
+    ]
 
 
 @pytest.mark.parametrize(("backend", "name"), [pair for pair in HERE if "out" in registry.get_op(pair[1]).positional])
@@ -85,3 +88,18 @@ def test_a_gradient_is_not_lost_to_out(writing):
     for one in (call, torch.compile(call, backend="eager", fullgraph=True)):
         with pytest.raises(Exception, match="out= was given, and an input requires a gradient"):
             one(torch.zeros_like(writing.result))
+
+
+@pytest.mark.parametrize(("backend", "name"), [pair for pair in HERE if "out" in registry.get_op(pair[1]).positional])
+def test_autograd_is_told_that_out_was_written(writing):
+    """What it had kept of `out` is gone: a wrong gradient would be silent. Eagerly, from the table too, and traced."""
+
+    def call(out):
+        return writing.op(**writing.arguments | {"out": out}, backend=writing.backend)
+
+    for one in (call, call, torch.compile(call, backend="aot_eager", fullgraph=True)):
+        out, factor = torch.zeros_like(writing.result), torch.ones_like(writing.result, requires_grad=True)
+        product = (out * factor).sum()
+        one(out)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()

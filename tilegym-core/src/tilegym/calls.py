@@ -11,13 +11,14 @@ import torch
 
 from tilegym import events, registry
 from tilegym.choice import scoped
-from tilegym.eager import attached, guarded, make_run, shown
+from tilegym.eager import attached, guarded, make_run, shown, told
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
 from tilegym.guards import absent, has_tangent_level, in_transform, is_plain, make_guard, tensors_in
 from tilegym.log import logger
 from tilegym.profiling import profiled, range_name
 from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
 from tilegym.sharding import is_distributed, on_parts
+from tilegym.torch_ops import OUT
 
 if TYPE_CHECKING:
     from tilegym.op import Op
@@ -123,6 +124,8 @@ def _run_chosen(op: Op, selection: Selection, call: Call, given: dict[str, Any])
         result = implementation.function(*positional, **(named | hints | taken))
     finally:
         _running.reset(token)
+    if op.contract is not None and not is_composite(implementation):
+        told(dict(zip(op.canonical_parameters, canonical, strict=True)).get(OUT))
     # Of a wrapper that a transform made, PyTorch does not tell whether what it wraps is part of a graph.
     return attached(result, op.contract) if call.needs_gradient and not call.transformed else result
 

@@ -183,11 +183,17 @@ def attached(result: Any, contract: Contract | None) -> Any:
     return result
 
 
+def told(out: torch.Tensor | None) -> None:
+    """Tell autograd that a kernel has written a tensor: a backward that has kept its old values must raise."""
+    if out is not None and not out.is_inference():
+        torch.autograd.graph.increment_version(out)
+
+
 def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradient: bool) -> Callable[..., Any]:
     """What a table entry runs: the contract's checks, what `supports` predicates say, and the implementation."""
     from tilegym.calls import check_hint, slow_call
     from tilegym.selection import is_composite, refusal
-    from tilegym.torch_ops import differentiable_call
+    from tilegym.torch_ops import OUT, differentiable_call
 
     implementation, contract = selection.implementation, op.contract
     declared = ", ".join(op.positional)
@@ -224,7 +230,10 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
         call = f"_attached({call}, _contract)"
     if contract is not None and contract.dressed is not None:
         call = f"_contract.dressed({call}, {', '.join(canonical)})"
-    lines.append(f"    return {call}")
+    if contract is not None and OUT in names and not is_composite(implementation):
+        lines += [f"    _result = {call}", f"    _told({canonical[names.index(OUT)]})", "    return _result"]
+    else:
+        lines.append(f"    return {call}")
     namespace: dict[str, Any] = {
         "_attached": attached,
         "_backend": backend,
@@ -235,6 +244,7 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
         "_function": implementation.function,
         "_op": op,
         "_slow": slow_call,
+        "_told": told,
         "_implementation": implementation,
         "_refusal": refusal,
     }

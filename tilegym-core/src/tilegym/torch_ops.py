@@ -20,6 +20,7 @@ import torch
 
 from tilegym import flops, registry
 from tilegym.differentiation import Differentiable, Differentiation
+from tilegym.eager import told
 from tilegym.errors import NoImplementationError, RegistrationError
 from tilegym.guards import tensors_in
 from tilegym.schemas import hints, schema
@@ -225,6 +226,7 @@ class _Definition:
         canonical = self._complete(tuple(values), out)
         positional, named = self.op.arguments(chosen := self._implementation(backend, canonical), canonical)
         chosen.function(*positional, **named)
+        told(out)
 
     def _implementation(self, backend: str, canonical: tuple[Any, ...]) -> Implementation:
         chosen = registry.implementation(self.op.name, backend)
