@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_device, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_beside, check_device, check_tensor
 from tilegym.errors import ArgumentValueError, GradientError, ShapeError
 from tilegym.op import dispatch
-from tilegym.sharding import whole
+from tilegym.sharding import OUTPUT
 
 _OP = "apply_rope_base"
 
@@ -202,6 +202,26 @@ def samples() -> Iterator[Sample]:
         yield _case(name, (2, 3, 6, 8), 1, table=(batch, 9, 8), position_ids=ids)
 
 
+def ways(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, position_ids: Tensor | None, unsqueeze_dim: int
+) -> Iterator[Way]:
+    """By heads; by batches, with what of the tables is each batch's own; by positions."""
+
+    def split(dim: int, **tables: int) -> Way:
+        return {**dict.fromkeys(("q", "k", OUTPUT), dim), **tables}
+
+    yield split(unsqueeze_dim)
+    own = cos.dim() == 3 and len(cos) == len(q)
+    tables = {"cos": 0, "sin": 0} if own else {}
+    yield split(
+        0, **tables, **({"position_ids": 0} if position_ids is not None and len(position_ids) == len(q) else {})
+    )
+    if position_ids is None:
+        yield split(3 - unsqueeze_dim, cos=cos.dim() - 2, sin=cos.dim() - 2)
+    else:
+        yield split(3 - unsqueeze_dim, position_ids=1)
+
+
 def benchmarks() -> Iterator[Sample]:
     for batch, length in [(1, 128), (1, 256), (1, 2048), (4, 4096)]:
         yield _case(f"B{batch}-H32/8-S{length}-D128", (batch, 32, length, 128), 8)
@@ -223,7 +243,7 @@ apply_rope_base.contract = Contract(
     bytes_moved=bytes_moved,
     flops=lambda q, k, cos, *_: 3 * cos.shape[-1] * (q.numel() + k.numel()) // max(1, q.shape[-1]),
     outputs=("rotated_q", "rotated_k"),
-    sharding=whole,
+    sharding=ways,
     gradient=Gradient(
         inputs=("q", "k"),
         magnitude=gradient_magnitude,
