@@ -231,7 +231,13 @@ def make_run(op: Op, selection: Selection, backend: str | None, *, needs_gradien
     if contract is not None and contract.dressed is not None:
         call = f"_contract.dressed({call}, {', '.join(canonical)})"
     if contract is not None and OUT in names and not is_composite(implementation):
-        lines += [f"    _result = {call}", f"    _told({canonical[names.index(OUT)]})", "    return _result"]
+        out = canonical[names.index(OUT)]
+        lines += [
+            f"    if {out} is None: return {call}",
+            f"    _result = {call}",
+            f"    _told({out})",
+            "    return _result",
+        ]
     else:
         lines.append(f"    return {call}")
     namespace: dict[str, Any] = {
