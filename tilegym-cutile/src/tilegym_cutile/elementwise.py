@@ -6,12 +6,13 @@ Kernels take the arrays `(*outer, N)`, then the sizes that `run` appends, and be
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 
 from tilegym_cutile import tiles
-from tilegym_cutile.rows import RowConfig, as_split_rows, next_power_of_2, rows_per_block
+from tilegym_cutile.rows import as_split_rows, next_power_of_2, rows_per_block
 from tilegym_cutile.runtime import Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 
@@ -96,20 +97,33 @@ def _adjacent(tensors: tuple[Tensor, ...]) -> int:
     return max(1, len(shape))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A launch but for its kernel and arrays."""
+
+    grid: tuple[int]
+    sizes: tuple[Any, ...]
+    """What `tiles.place` takes."""
+
+
 @functools.lru_cache(maxsize=1024)
-def heuristic(m: int, n: int, target: Target) -> RowConfig:
-    """The configuration for m rows of n columns: tiles of about 2048 elements, whatever the row's length."""
-    columns = min(next_power_of_2(n), 2048)
-    return RowConfig(chunked=True, rows=rows_per_block(m, columns, 2048, target.num_sms), columns=columns)
+def plan(m: int, n: int, elements: int, target: Target) -> Plan:
+    """How m rows of n columns are shared out: tiles of about so many elements, whatever the rows' length."""
+    columns = min(next_power_of_2(n), elements)
+    rows = rows_per_block(m, columns, elements, target.num_sms)
+    across = -(-n // columns)
+    sizes = (m, n, across, rows, columns, m % rows != 0, n % columns != 0)
+    return Plan(grid=(-(-m // rows) * across,), sizes=sizes)
 
 
-def run(kernel: ct.kernel, arrays: tuple[Tensor, ...]) -> None:
-    """Run an elementwise kernel on arrays (*outer, N) of as many elements each."""
-    elements, n = arrays[0].numel(), arrays[0].shape[-1]
-    if elements == 0:
+def run(kernel: ct.kernel, arrays: tuple[Tensor, ...], *more: int, n: int | None = None, elements: int = 2048) -> None:
+    """Run an elementwise kernel on arrays (*outer, N), and further arguments.
+
+    `n`: how many columns there are, if fewer than the last array has; `elements`: how many a tile has.
+    """
+    last = arrays[-1]
+    width = last.shape[-1]
+    if last.numel() == 0:
         return
-    m = elements // n
-    config = heuristic(m, n, target_of(arrays[0]))
-    across = -(-n // config.columns)
-    sizes = (m, n, across, config.rows, config.columns, *config.ragged(m, n))
-    launch(kernel, (-(-m // config.rows) * across,), (*arrays, *sizes), hints=config.hints)
+    made = plan(last.numel() // width, width if n is None else n, elements, target_of(last))
+    launch(kernel, made.grid, (*arrays, *more, *made.sizes))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Final
 
-import cuda.tile as ct  # noqa: TC002 - kernels' annotations are read at run time
+import cuda.tile as ct
 
 from tilegym_cutile import activations, tiles
 from tilegym_cutile.elementwise import named
@@ -12,6 +13,9 @@ from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are 
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_MOST_ALIGNMENT: Final = 16
+"""Elements: of any dtype, enough for the widest loads there are."""
 
 
 def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
@@ -21,6 +25,9 @@ def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
         gate: Rows,
         up: Rows,
         y: Rows,
+        gate_start: ct.ScalarInt64[int],
+        up_start: ct.ScalarInt64[int],
+        ALIGNMENT: ct.Constant[int],
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
         across: int,
@@ -29,10 +36,13 @@ def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
         RAGGED_ROWS: ct.Constant[bool],
         RAGGED_COLUMNS: ct.Constant[bool],
     ) -> None:
-        """One block: one tile of ROWS x COLUMNS. gate, up, y: (*outer, N), M rows."""
+        """One block: one tile of ROWS x COLUMNS. y: (*outer, N), M rows.
+
+        gate, up: the N columns from gate_start and up_start on, multiples of ALIGNMENT: two tensors, or halves of one.
+        """
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)
-        gate_tile = tiles.load(gate, row, column, mask)
-        up_tile = tiles.load(up, row, column, mask)
+        gate_tile = tiles.load(gate, row, ct.assume_divisible_by(gate_start, ALIGNMENT) + column, mask)
+        up_tile = tiles.load(up, row, ct.assume_divisible_by(up_start, ALIGNMENT) + column, mask)
         tiles.store(y, row, column, activation(gate_tile, y.dtype) * up_tile, mask)
 
     return named(name, forward_tiles)
@@ -47,6 +57,9 @@ def _backward_kernel(name: str, activation_and_slope: Callable[..., Any]) -> ct.
         dy: Rows,
         dgate: Rows,
         dup: Rows,
+        gate_start: ct.ScalarInt64[int],
+        up_start: ct.ScalarInt64[int],
+        ALIGNMENT: ct.Constant[int],
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
         across: int,
@@ -55,13 +68,15 @@ def _backward_kernel(name: str, activation_and_slope: Callable[..., Any]) -> ct.
         RAGGED_ROWS: ct.Constant[bool],
         RAGGED_COLUMNS: ct.Constant[bool],
     ) -> None:
-        """One block: one tile of ROWS x COLUMNS. All arrays: (*outer, N), M rows."""
+        """One block: one tile of ROWS x COLUMNS. dy: (*outer, N), M rows; dgate, dup: as gate, up of the forward."""
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)
-        activated, slope = activation_and_slope(tiles.load(gate, row, column, mask))
-        up_tile = tiles.load(up, row, column, mask)
+        gate_column = ct.assume_divisible_by(gate_start, ALIGNMENT) + column
+        up_column = ct.assume_divisible_by(up_start, ALIGNMENT) + column
+        activated, slope = activation_and_slope(tiles.load(gate, row, gate_column, mask))
+        up_tile = tiles.load(up, row, up_column, mask)
         gradient = tiles.load(dy, row, column, mask)
-        tiles.store(dgate, row, column, gradient * up_tile * slope, mask)
-        tiles.store(dup, row, column, gradient * activated, mask)
+        tiles.store(dgate, row, gate_column, gradient * up_tile * slope, mask)
+        tiles.store(dup, row, up_column, gradient * activated, mask)
 
     return named(name, backward_tiles)
 
@@ -76,3 +91,13 @@ GELU_BACKWARD = {
     "none": _backward_kernel("gelu_and_mul_backward_tiles", activations.gelu_and_slope),
     "tanh": _backward_kernel("gelu_tanh_and_mul_backward_tiles", activations.gelu_tanh_and_slope),
 }
+
+
+def starts(half: int, *, gate_first: bool) -> tuple[int, int, int]:
+    """Where gate and up start, and what divides that, if they are the halves of one dimension of 2 `half`."""
+    alignment = math.gcd(half, _MOST_ALIGNMENT)
+    return (0, half, alignment) if gate_first else (half, 0, alignment)
+
+
+APART = (0, 0, _MOST_ALIGNMENT)
+"""The same if they are tensors of their own."""

@@ -38,6 +38,7 @@ def norm_rows(
     mean: tuple[Rows, ...],
     rstd: tuple[Rows, ...],
     N: int,
+    per_column: float,
     eps: float,
     offset: float,
     CENTERED: ct.Constant[bool],
@@ -47,7 +48,7 @@ def norm_rows(
     RAGGED_ROWS: ct.Constant[bool],
     RAGGED_COLUMNS: ct.Constant[bool],
 ) -> None:
-    """One block: ROWS whole rows, N <= COLUMNS; CENTERED: layer norm.
+    """One block: ROWS whole rows, N <= COLUMNS; per_column = 1 / N, CENTERED: layer norm.
 
     x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), mean, rstd: (M, 1). Those that
     may be absent come in tuples.
@@ -59,11 +60,13 @@ def norm_rows(
     mask = tiles.both(row_mask, column_mask)
     values = tiles.load(x, row, column, mask, inner=INNER)
     if CENTERED:
-        first = tiles.load(x, row, 0, row_mask, inner=INNER)
-        values = tiles.masked(values - first, column_mask)
-        middle = ct.sum(values, axis=1, keepdims=True) / N
+        first = 0.0
+        if x.dtype == ct.float32:  # of shorter dtypes, two numbers that differ do so by more than the sum's error
+            first = tiles.load(x, row, 0, row_mask, inner=INNER)
+            values = tiles.masked(values - first, column_mask)
+        middle = ct.sum(values, axis=1, keepdims=True) * per_column
         values = tiles.masked(values - middle, column_mask)
-    inverse = ct.rsqrt(ct.sum(values * values, axis=1, keepdims=True) / N + eps)
+    inverse = ct.rsqrt(ct.sum(values * values, axis=1, keepdims=True) * per_column + eps)
     tiles.store(y, row, column, affine(values * inverse, weight, bias, offset, column, column_mask), mask)
     for array in ct.static_iter(mean):
         tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
@@ -166,9 +169,9 @@ def heuristic(m: int, n: int, target: Target, *, centered: bool, chunked: bool =
         width = min(columns, 4096 if centered else 8192)
         return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
     if centered:
-        elements, hints = 4096, {8192: (4, None), 16384: (None, 8)}.get(columns, (8, 4))
+        elements, hints = 4096, {8192: (4, 8), 16384: (None, 8)}.get(columns, (8, 4))
     else:
-        elements, hints = 1024, {4096: (2, 8), 8192: (4, None), 16384: (None, 8)}.get(columns, (None, None))
+        elements, hints = 1024, {4096: (4, 8), 8192: (None, 4), 16384: (None, 8)}.get(columns, (8, 4))
     return RowConfig(
         chunked=False,
         rows=rows_per_block(m, columns, elements, target.num_sms),
@@ -207,13 +210,13 @@ def normalize(
     arrays = (x_rows, optional_rows(weight, columns), optional_rows(bias, columns), y_rows, *statistics)
     config = heuristic(m, n, target_of(x), centered=centered, chunked=chunked or given is not None)
     ragged = config.ragged(m, n)
-    args = (n, eps, offset, centered, inner)
+    args = (eps, offset, centered, inner)
     if config.chunked:
         used = () if given is None else tuple(as_rows(one.unsqueeze(-1)) for one in given)
-        launch(norm_chunks, (m,), (*arrays, used, *args, config.columns, ragged[1]), hints=config.hints)
+        launch(norm_chunks, (m,), (*arrays, used, n, *args, config.columns, ragged[1]), hints=config.hints)
     else:
         grid = (-(-m // config.rows),)
-        launch(norm_rows, grid, (*arrays, *args, config.rows, config.columns, *ragged), hints=config.hints)
+        launch(norm_rows, grid, (*arrays, n, 1 / n, *args, config.rows, config.columns, *ragged), hints=config.hints)
     return y
 
 

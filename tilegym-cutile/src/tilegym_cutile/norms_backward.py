@@ -40,6 +40,7 @@ def norm_backward_rows(
     dweight: tuple[Rows, ...],
     dbias: tuple[Rows, ...],
     N: int,
+    per_column: float,
     offset: float,
     INNER: ct.Constant[tuple[int, int]],
     FIXED: ct.Constant[bool],
@@ -53,8 +54,8 @@ def norm_backward_rows(
 
     dy, x: (*outer, *inner) of INNER inner dimensions each, weight: (1, *inner), mean, rstd: (M, 1), dx: (M, N),
     dweight, dbias: (num_blocks(0), N) float32 sums over the block's rows. Those that may be absent come in tuples.
-    FIXED: mean and rstd are constants, not functions of x. AHEAD: the next tile is loaded before this one is reduced,
-    so that memory is never idle.
+    per_column = 1 / N. FIXED: mean and rstd are constants, not functions of x. AHEAD: the next tile is loaded before
+    this one is reduced, so that memory is never idle.
     """
     M = rstd.shape[0]
     end = ct.cdiv(M, ROWS)
@@ -79,8 +80,8 @@ def norm_backward_rows(
         for array in ct.static_iter(dx):
             scaled = affine(gradient, weight, (), offset, column, column_mask)
             if not FIXED:
-                slope = ct.sum(scaled * normed, axis=1, keepdims=True) / N
-                level = ct.sum(scaled, axis=1, keepdims=True) / N if len(mean) else 0.0
+                slope = ct.sum(scaled * normed, axis=1, keepdims=True) * per_column
+                level = ct.sum(scaled, axis=1, keepdims=True) * per_column if len(mean) else 0.0
                 scaled = scaled - level - normed * slope
             tiles.store(array, row, column, scaled * inverse, tiles.both(row_mask, column_mask))
         for _ in ct.static_iter(dweight):
@@ -114,6 +115,7 @@ def norm_backward_chunks(
     rstd: Rows,
     dx: Rows,
     N: int,
+    per_column: float,
     offset: float,
     INNER: ct.Constant[tuple[int, int]],
     COLUMNS: ct.Constant[int],
@@ -136,8 +138,8 @@ def norm_backward_chunks(
         slopes += scaled * _normed(tiles.load(x, row, column, mask, inner=INNER[1]), mean, inverse, row, None)
         for _ in ct.static_iter(mean):
             levels += scaled
-    slope = ct.sum(slopes, axis=1, keepdims=True) / N
-    level = ct.sum(levels, axis=1, keepdims=True) / N if len(mean) else 0.0
+    slope = ct.sum(slopes, axis=1, keepdims=True) * per_column
+    level = ct.sum(levels, axis=1, keepdims=True) * per_column if len(mean) else 0.0
     for chunk in range(chunks):
         column = (chunks - 1 - chunk) * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
@@ -218,7 +220,7 @@ def gradients(
     (dy_rows, dy_inner), (x_rows, x_inner) = as_split_rows(dy, columns), as_split_rows(x, columns)
     means = () if mean is None else (mean.view(m, 1),)
     arrays = (dy_rows, x_rows, optional_rows(weight, columns), means, rstd.view(m, 1))
-    constants = (n, offset, (dy_inner, x_inner))
+    constants = (n, 1 / n, offset, (dy_inner, x_inner))
     if fixed:
         return dx, *_launch_rows(arrays, optional_rows(dx, columns), summed, (*constants, True), _STRIP)
     dx_rows = optional_rows(dx, columns)

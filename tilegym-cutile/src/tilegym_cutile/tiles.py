@@ -15,6 +15,7 @@ Rows = ct.IndexedWithInt64[ct.Array]
 """Annotation of array parameters: shapes and strides beyond 2^31, at no cost, as offsets are 64 bits wide anyhow."""
 
 _LOG2E = math.log2(math.e)
+_RAISED = 64.0
 
 
 def row_numbers(tile: Any, rows: int) -> Any:
@@ -65,9 +66,18 @@ def store(array: Any, row: Any, column: Any, value: Any, mask: Any, *, inner: in
     ct.scatter(array, index, ct.astype(value, array.dtype), mask=mask, check_bounds=False)
 
 
-def exp(x: Any, dtype: Any) -> Any:
-    """Powers of e, as precise as results of `dtype` deserve: shorter ones than float32 spare half of the work."""
-    return ct.exp(x) if dtype == ct.float32 else ct.exp2(x * _LOG2E)
+def exp_over_unit(x: Any, dtype: Any) -> Any:
+    """Powers of e, over `exp_unit(dtype)`, as precise as results of `dtype` deserve.
+
+    For shorter dtypes than float32 the unit is so small that the cheap exp2, which flushes what is below 2^-126, loses
+    nothing: what underflows does so in the multiplication that follows, which rounds as it should.
+    """
+    return ct.exp(x) if dtype == ct.float32 else ct.exp2(x * _LOG2E + _RAISED, flush_to_zero=True)
+
+
+def exp_unit(dtype: Any) -> Any:
+    """What `exp_over_unit` has to be multiplied by."""
+    return 1.0 if dtype == ct.float32 else 2.0**-_RAISED
 
 
 def exp_term(x: Any) -> Any:

@@ -58,30 +58,42 @@ def rope_tiles(
     for ids in ct.static_iter(position_ids):
         row = ct.gather(ids, (batch, position), mask=position_mask, check_bounds=False)
         row_mask = (row >= 0) & (row < cos.shape[1])
-    mask = tiles.both(row_mask, column_mask)
-    low, high = (batch, row, column), (batch, row, column + HALF)
-    turn = (_load(cos, low, mask), _load(cos, high, mask), _load(sin, low, mask), _load(sin, high, mask))
-    if BACKWARD:
-        turn = (turn[0], turn[1], -turn[3], -turn[2])
+    tables = (cos, sin, (batch, row), tiles.both(row_mask, column_mask))
     if block < q_blocks:
         head = (block * HEADS + ct.arange(HEADS, dtype=ct.int32))[None, :, None]
         mask = tiles.both(position_mask, tiles.inside(head, q.shape[2], RAGGED_HEADS))
-        _rotate(q, q_out, (batch, position, head), turn, mask, HALF, HALF_TILE, REST, REST_TILE)
+        _rotate(q, q_out, (batch, position, head), tables, mask, HALF, HALF_TILE, REST, REST_TILE, BACKWARD)
     else:
         head = ((block - q_blocks) * HEADS + ct.arange(HEADS, dtype=ct.int32))[None, :, None]
         mask = tiles.both(position_mask, tiles.inside(head, k.shape[2], RAGGED_HEADS))
-        _rotate(k, k_out, (batch, position, head), turn, mask, HALF, HALF_TILE, REST, REST_TILE)
+        _rotate(k, k_out, (batch, position, head), tables, mask, HALF, HALF_TILE, REST, REST_TILE, BACKWARD)
 
 
 def _rotate(
-    x: Any, y: Any, place: Any, turn: Any, mask: Any, HALF: Any, HALF_TILE: Any, REST: Any, REST_TILE: Any
+    x: Any,
+    y: Any,
+    place: Any,
+    tables: Any,
+    mask: Any,
+    HALF: int,
+    HALF_TILE: int,
+    REST: int,
+    REST_TILE: int,
+    BACKWARD: bool,
 ) -> None:
-    """Rotate the halves of x at a place, and copy the rest, into y."""
-    cos_low, cos_high, sin_low, sin_high = turn
+    """Rotate the halves of x at a place, and copy the rest, into y.
+
+    The loads of x come first: those of the tables, which blocks share in the cache, then cost no time of their own.
+    """
     column = ct.arange(HALF_TILE, dtype=ct.int32)[None, None, :]
     low, high = (*place, column), (*place, column + HALF)
     half_mask = tiles.both(mask, tiles.inside(column, HALF, HALF != HALF_TILE))
     a, b = _load(x, low, half_mask), _load(x, high, half_mask)
+    cos, sin, row, table_mask = tables
+    cos_low, cos_high = _load(cos, (*row, column), table_mask), _load(cos, (*row, column + HALF), table_mask)
+    sin_low, sin_high = _load(sin, (*row, column), table_mask), _load(sin, (*row, column + HALF), table_mask)
+    if BACKWARD:
+        sin_low, sin_high = -sin_high, -sin_low
     _store(y, low, a * cos_low - b * sin_low, half_mask)
     _store(y, high, b * cos_high + a * sin_high, half_mask)
     if REST > 0:

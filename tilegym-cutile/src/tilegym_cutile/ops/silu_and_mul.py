@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 @register_impl("silu_and_mul", backend="cutile")
 def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     """See `tilegym/specs/silu_and_mul.py`."""
+    rows = as_rows(input)
+    half = rows.shape[-1] // 2
     if out is None:
-        shape = (*input.shape[:-1], input.shape[-1] // 2)
-        out = torch.empty(shape, dtype=input.dtype, device=input.device)
-    run(gated.SILU, (*_halves(input), as_rows(out)))
+        out = torch.empty((*input.shape[:-1], half), dtype=input.dtype, device=input.device)
+    run(gated.SILU, (rows, rows, as_rows(out)), *gated.starts(half, gate_first=True))
     return out
 
 
@@ -29,12 +30,8 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
 def silu_and_mul_backward(grad_output: Tensor, input: Tensor) -> Tensor:
     """The gradient of the input, from that of the output and the input: of the input's shape and dtype, contiguous."""
     gradient = torch.empty_like(input, memory_format=torch.contiguous_format)
-    run(gated.SILU_BACKWARD, (*_halves(input), as_rows(grad_output), *_halves(gradient)))
-    return gradient
-
-
-def _halves(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """The two halves of the last dimension, seen as rows."""
-    rows = as_rows(tensor)
+    rows, gradients = as_rows(input), as_rows(gradient)
     half = rows.shape[-1] // 2
-    return rows.narrow(-1, 0, half), rows.narrow(-1, half, half)
+    arrays = (rows, rows, as_rows(grad_output), gradients, gradients)
+    run(gated.SILU_BACKWARD, arrays, *gated.starts(half, gate_first=True), n=half)
+    return gradient

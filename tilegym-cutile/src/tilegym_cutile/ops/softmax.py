@@ -38,7 +38,7 @@ def softmax_rows(
     column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
     mask = tiles.both(tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
     logits = tiles.load(x, row, column, mask, padding=-math.inf)
-    weights = tiles.exp(logits - ct.max(logits, axis=1, keepdims=True), y.dtype)
+    weights = tiles.exp_over_unit(logits - ct.max(logits, axis=1, keepdims=True), y.dtype)
     scale = tiles.reciprocal(ct.sum(weights, axis=1, keepdims=True))
     tiles.store(y, row, column, weights * scale, mask)
 
@@ -65,6 +65,7 @@ def softmax_chunks(
     peak, total = _joined(peak, total, kept)
     highest = ct.max(peak, axis=1, keepdims=True)
     scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=1, keepdims=True))
+    scale = scale * tiles.exp_unit(y.dtype)
     _store_group(y, row, last * CHUNKS, lane, N, kept, highest, scale, RAGGED)
     for turn in range(last):
         first = (last - 1 - turn) * CHUNKS
@@ -96,7 +97,7 @@ def _store_group(
 ) -> None:
     for chunk in ct.static_iter(range(len(group))):
         column = (first + chunk) * lane.shape[1] + lane
-        weights = tiles.exp(ct.astype(group[chunk], ct.float32) - highest, y.dtype)
+        weights = tiles.exp_over_unit(ct.astype(group[chunk], ct.float32) - highest, y.dtype)
         tiles.store(y, row, column, weights * scale, tiles.inside(column, n, ragged))
 
 
