@@ -93,6 +93,26 @@ def test_gradients(shape, centered, device):
         assert torch.equal(part[index], found[index])
 
 
+@everywhere
+@centered
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("shape", [(7, 30, 5), (7, 30, 40)])
+def test_gradients_of_columns_that_do_not_merge(shape, fixed, centered, device):
+    """Both whole rows and chunks of them, whose elements lie column by column in memory."""
+    x, dy = normal(*shape).to(device).mT, normal(*shape).flip(0).to(device).mT
+    weight, bias = normal(*x.shape[1:]).to(device), normal(*x.shape[1:]).to(device)
+    leaves = [tensor.double().flatten(-2).requires_grad_() for tensor in (x, weight, bias)]
+    y, mean, rstd = reference(*leaves, 0.0, centered=centered)
+    if fixed:
+        mean, rstd = mean.detach(), rstd.detach()
+        y = (leaves[0] - mean[:, None]) * rstd[:, None] * leaves[1] + leaves[2]
+    expected = torch.autograd.grad(y, leaves, dy.double().flatten(-2))
+    saved = mean.detach().float() if centered else None, rstd.detach().float()
+    found = norms_backward.gradients(dy, x, weight, bias, *saved, 0.0, (True, True, True), fixed=fixed)
+    for gradient, one in zip(found, expected, strict=True):
+        assert norm_error(gradient.flatten(-2), one) < 2e-6
+
+
 @pytest.mark.parametrize(("m", "n", "blocks"), [(100_000, 512, 264), (100_000, 4096, 132), (10, 4096, 10)])
 def test_every_sm_has_its_blocks_while_rows_last(m, n, blocks):
     x, row = torch.empty(m, n, device="meta"), torch.empty(n, device="meta")

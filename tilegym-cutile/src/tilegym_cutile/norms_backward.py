@@ -165,31 +165,38 @@ class BackwardConfig(RowConfig):
     """Whether a block loads a tile before it is done with the one before."""
 
 
-_STRIP = BackwardConfig(
-    chunked=True, rows=8, columns=1024, blocks_per_sm=4, ahead=False, hints=Hints(num_worker_warps=4)
-)
-"""How the sums for weight and bias go about rows too long to be held whole."""
+_TAKEN_APART = 1024
+"""Elements of a tile whose columns' numbers are taken apart to index several dimensions: each has its own address."""
 
 
 @functools.lru_cache(maxsize=1024)
-def backward_heuristic(m: int, n: int, target: Target, *, lean: bool) -> BackwardConfig:
+def backward_heuristic(m: int, n: int, target: Target, *, lean: bool, inner: int) -> BackwardConfig:
     """How dx goes about m rows of n columns: so that enough is being loaded at any time, and registers suffice.
 
-    `lean`: of 16-bit elements, without mean and bias, rows of twice as many columns can be loaded ahead.
+    Args:
+        m, n, target: as in `norms.heuristic`.
+        lean: of 16-bit elements, without mean and bias, rows of twice as many columns can be loaded ahead.
+        inner: how many dimensions make up a row.
     """
     columns = next_power_of_2(n)
-    if columns > MOST_COLUMNS // 2:
-        hints = Hints(num_worker_warps=8)
-        return BackwardConfig(chunked=True, rows=1, columns=4096, blocks_per_sm=1, ahead=False, hints=hints)
+    if columns > (MOST_COLUMNS // 2 if inner == 1 else _TAKEN_APART):
+        width, hints = 4096 if inner == 1 else _TAKEN_APART, Hints(num_worker_warps=8)
+        return BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
     elements, blocks, warps = (8192, 1, 8) if columns >= 2048 else (4096, 2, 4)
     return BackwardConfig(
         chunked=False,
-        rows=rows_per_block(m, columns, elements, target.num_sms),
+        rows=rows_per_block(m, columns, elements if inner == 1 else _TAKEN_APART, target.num_sms),
         columns=columns,
         blocks_per_sm=blocks,
         ahead=columns < 8192 or lean,
         hints=Hints(num_worker_warps=warps),
     )
+
+
+def strip_heuristic(*, inner: int) -> BackwardConfig:
+    """How a strip of columns goes about rows, where none is needed whole; `inner` as in `backward_heuristic`."""
+    rows, hints = 8 if inner == 1 else 1, Hints(num_worker_warps=4)
+    return BackwardConfig(chunked=True, rows=rows, columns=1024, blocks_per_sm=4, ahead=False, hints=hints)
 
 
 def gradients(
@@ -221,16 +228,18 @@ def gradients(
     means = () if mean is None else (mean.view(m, 1),)
     arrays = (dy_rows, x_rows, optional_rows(weight, columns), means, rstd.view(m, 1))
     constants = (n, 1 / n, offset, (dy_inner, x_inner))
+    inner = max(dy_inner, x_inner)
     if fixed:
-        return dx, *_launch_rows(arrays, optional_rows(dx, columns), summed, (*constants, True), _STRIP)
+        strips = strip_heuristic(inner=inner)
+        return dx, *_launch_rows(arrays, optional_rows(dx, columns), summed, (*constants, True), strips)
     dx_rows = optional_rows(dx, columns)
     lean = x.element_size() == 2 and mean is None and summed[1] is None
-    config = backward_heuristic(m, n, target_of(x), lean=lean)
+    config = backward_heuristic(m, n, target_of(x), lean=lean, inner=inner)
     if config.chunked:
         for rows in dx_rows:
             args = (*arrays, rows, *constants, config.columns, config.ragged(m, n)[1])
             launch(norm_backward_chunks, (m,), args, hints=config.hints)
-        dweight, dbias = _launch_rows(arrays, (), summed, (*constants, False), _STRIP)
+        dweight, dbias = _launch_rows(arrays, (), summed, (*constants, False), strip_heuristic(inner=inner))
     else:
         dweight, dbias = _launch_rows(arrays, dx_rows, summed, (*constants, False), config)
     return dx, dweight, dbias
