@@ -9,18 +9,19 @@ import tilegym
 from tilegym import registry
 from tilegym.conformance.cells import ops_of
 from tilegym.testing import materialize
+from tilegym.testing.accuracy import tensors_of
 from tilegym_cutile_cpu import record_launches
 
 
 @pytest.mark.parametrize("name", ops_of("cutile-cpu"))
-def test_every_sample_launches_a_kernel_of_the_op(name):
+def test_every_sample_with_something_to_compute_launches_a_kernel(name):
     op = registry.get_op(name)
     for sample in op.contract.samples():
+        arguments = materialize(sample, dtype=torch.float32)
         with record_launches() as launches:
-            result = op.function(**materialize(sample, dtype=torch.float32), backend="cutile-cpu")
-        names = {launch.kernel_name for launch in launches}
-        assert bool(names) == (result.numel() > 0), sample.name
-        assert all(kernel.startswith(name) for kernel in names), names
+            result = tensors_of(op.function(**arguments, backend="cutile-cpu"))[0]
+        itself = any(result is value for value in arguments.values()) and "out" not in arguments
+        assert launches or itself or result.numel() == 0, sample.name
 
 
 def test_backward_launches_kernels_too():
