@@ -68,8 +68,8 @@ def test_launch_without_a_tensor_says_so(made):
 
 def test_each_device_has_one_executor_and_target(made):
     first, second = torch.device("meta", 0), torch.device("meta", 1)
-    assert runtime._executor_of(first) is runtime._executor_of(torch.device("meta", 0))
-    assert runtime._executor_of(second).target.num_sms == 8
+    assert runtime._new_executor(first) is runtime._executor_of(torch.device("meta", 0))
+    assert runtime._new_executor(second).target.num_sms == 8
     assert target_of(torch.empty(1, device="meta")).num_sms == 7
     assert [executor.device for executor in made] == [first, second, torch.device("meta")]
 
@@ -177,7 +177,7 @@ def two_gpus(executors, monkeypatch):
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_gpu_launches_on_the_tensors_device_and_its_current_stream(two_gpus, index):
-    executor = runtime._executor_of(torch.device("cuda", index))
+    executor = runtime._new_executor(torch.device("cuda", index))
     executor.launch(hinted, (1,), ())
     assert two_gpus.launches == [(index, 1000 + index, 0)]
     assert two_gpus.current == 0
@@ -189,7 +189,7 @@ def test_gpu_launches_on_the_tensors_device_and_its_current_stream(two_gpus, ind
 def test_a_kernel_may_be_loaded_while_a_graph_is_captured(two_gpus, index, monkeypatch):
     """The launching thread's capture mode is relaxed (2) for the launch alone, whether or not that fails."""
     two_gpus.capturing, two_gpus.mode = True, 1
-    executor = runtime._executor_of(torch.device("cuda", index))
+    executor = runtime._new_executor(torch.device("cuda", index))
     executor.launch(hinted, (1,), ())
     assert two_gpus.launches == [(index, 1000 + index, 2)]
     assert two_gpus.mode == 1

@@ -13,7 +13,7 @@ import cuda.tile as ct
 
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import as_split_rows, next_power_of_2, rows_per_block
-from tilegym_cutile.runtime import Target, launch, target_of
+from tilegym_cutile.runtime import Target, executor_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 
 if TYPE_CHECKING:
@@ -122,8 +122,9 @@ def run(kernel: ct.kernel, arrays: tuple[Tensor, ...], *more: int, n: int | None
     `n`: how many columns there are, if fewer than the last array has; `elements`: how many a tile has.
     """
     last = arrays[-1]
-    width = last.shape[-1]
-    if last.numel() == 0:
+    width, total = last.shape[-1], last.numel()
+    if total == 0:
         return
-    made = plan(last.numel() // width, width if n is None else n, elements, target_of(last))
-    launch(kernel, made.grid, (*arrays, *more, *made.sizes))
+    executor = executor_of(last)
+    made = plan(total // width, width if n is None else n, elements, executor.target)
+    executor.launch(kernel, made.grid, (*arrays, *more, *made.sizes))

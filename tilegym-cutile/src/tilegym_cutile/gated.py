@@ -93,11 +93,10 @@ GELU_BACKWARD = {
 }
 
 
-def starts(half: int, *, gate_first: bool) -> tuple[int, int, int]:
-    """Where gate and up start, and what divides that, if they are the halves of one dimension of 2 `half`."""
-    alignment = math.gcd(half, _MOST_ALIGNMENT)
-    return (0, half, alignment) if gate_first else (half, 0, alignment)
+def halves(half: int) -> tuple[int, int, int]:
+    """Where gate and up start, and what divides that, if they are the halves of rows of 2 `half` columns."""
+    return 0, half, math.gcd(half, _MOST_ALIGNMENT)
 
 
 APART = (0, 0, _MOST_ALIGNMENT)
-"""The same if they are tensors of their own."""
+"""The same if they are arrays of their own."""

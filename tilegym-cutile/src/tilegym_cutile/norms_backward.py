@@ -173,16 +173,16 @@ _TAKEN_APART = 1024
 def backward_heuristic(m: int, n: int, target: Target, *, lean: bool, inner: int) -> BackwardConfig:
     """How dx goes about m rows of n columns: so that enough is being loaded at any time, and registers suffice.
 
-    Args:
-        m, n, target: as in `norms.heuristic`.
-        lean: of 16-bit elements, without mean and bias, rows of twice as many columns can be loaded ahead.
-        inner: how many dimensions make up a row.
+    Of 16-bit elements, without mean and bias, more is held or loaded ahead: `lean`. `inner` dimensions make up a row.
     """
     columns = next_power_of_2(n)
     if columns > (MOST_COLUMNS // 2 if inner == 1 else _TAKEN_APART):
         width, hints = 4096 if inner == 1 else _TAKEN_APART, Hints(num_worker_warps=8)
         return BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
-    elements, blocks, warps = (8192, 1, 8) if columns >= 2048 else (4096, 2, 4)
+    if lean and columns <= 4096:
+        elements, blocks, warps = (8192 if columns <= 1024 else 4096), 2, 4
+    else:
+        elements, blocks, warps = (8192, 1, 8) if columns >= 2048 else (4096, 2, 4)
     return BackwardConfig(
         chunked=False,
         rows=rows_per_block(m, columns, elements if inner == 1 else _TAKEN_APART, target.num_sms),

@@ -39,7 +39,7 @@ class RowConfig:
 
 def as_rows(tensor: Tensor) -> Tensor:
     """A view (*outer, N) of `tensor` whose leading dimensions are as few as its strides allow, and at least one."""
-    return as_split_rows(tensor, 1)[0]
+    return tensor if tensor.dim() == 2 else as_split_rows(tensor, 1)[0]
 
 
 def as_split_rows(tensor: Tensor, columns: int) -> tuple[Tensor, int]:

@@ -104,13 +104,16 @@ def register_executor(device_type: str, factory: Callable[[torch.device], Execut
         del _executors[device]
 
 
-def _executor_of(device: torch.device) -> Executor:
-    executor = _executors.get(device)
-    if executor is None:
-        factory = _factories.get(device.type)
-        if factory is None:
-            raise BackendUnavailableError(_no_executor(device))
-        executor = _executors[device] = factory(device)
+def executor_of(tensor: Tensor) -> Executor:
+    """What runs kernels on `tensor`: its device's executor; inside `recording()`, the recorder."""
+    return _recorder.get() or _executors.get(tensor.device) or _new_executor(tensor.device)
+
+
+def _new_executor(device: torch.device) -> Executor:
+    factory = _factories.get(device.type)
+    if factory is None:
+        raise BackendUnavailableError(_no_executor(device))
+    executor = _executors[device] = factory(device)
     return executor
 
 
@@ -128,19 +131,14 @@ def _no_executor(device: torch.device) -> str:
 
 def target_of(tensor: Tensor) -> Target:
     """The facts of the device that will run kernels on `tensor`."""
-    recorder = _recorder.get()
-    return _executor_of(tensor.device).target if recorder is None else recorder.target
+    return executor_of(tensor).target
 
 
 def launch(kernel: ct.kernel, grid: Grid, args: tuple[Any, ...], *, hints: Hints | None = None) -> None:
     """Run `kernel` over `grid` on the device of the first tensor in `args`, on that device's current stream."""
     if hints is not None:
         kernel = _with_hints(kernel, hints)
-    recorder = _recorder.get()
-    if recorder is not None:
-        recorder.launches.append(Launch(kernel=kernel, grid=grid, args=args))
-        return
-    _executor_of(_first_tensor(args).device).launch(kernel, grid, args)
+    executor_of(_first_tensor(args)).launch(kernel, grid, args)
 
 
 _hinted: dict[tuple[ct.kernel, Hints], ct.kernel] = {}
@@ -184,6 +182,9 @@ class Launch:
 class _Recorder:
     target: Target
     launches: list[Launch]
+
+    def launch(self, kernel: ct.kernel, grid: Grid, args: tuple[Any, ...]) -> None:
+        self.launches.append(Launch(kernel=kernel, grid=grid, args=args))
 
 
 _recorder: contextvars.ContextVar[_Recorder | None] = contextvars.ContextVar("tilegym_cutile_recorder", default=None)

@@ -21,8 +21,8 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     rows = as_rows(input)
     half = rows.shape[-1] // 2
     if out is None:
-        out = torch.empty((*input.shape[:-1], half), dtype=input.dtype, device=input.device)
-    run(gated.SILU, (rows, rows, as_rows(out)), *gated.starts(half, gate_first=True))
+        out = input.new_empty((*input.shape[:-1], half))
+    run(gated.SILU, (rows, rows, as_rows(out)), *gated.halves(half))
     return out
 
 
@@ -33,5 +33,5 @@ def silu_and_mul_backward(grad_output: Tensor, input: Tensor) -> Tensor:
     rows, gradients = as_rows(input), as_rows(gradient)
     half = rows.shape[-1] // 2
     arrays = (rows, rows, as_rows(grad_output), gradients, gradients)
-    run(gated.SILU_BACKWARD, arrays, *gated.starts(half, gate_first=True), n=half)
+    run(gated.SILU_BACKWARD, arrays, *gated.halves(half), n=half)
     return gradient

@@ -83,9 +83,10 @@ def _group(x: Any, row: Any, first: Any, lane: Any, n: Any, chunks: Any, ragged:
 
 def _joined(peak: Any, total: Any, group: Any) -> Any:
     """Maxima and sums with a group's logits among them."""
-    higher = peak
-    for logits in ct.static_iter(group):
-        higher = ct.maximum(higher, ct.astype(logits, ct.float32))
+    largest = group[0]
+    for logits in ct.static_iter(group[1:]):
+        largest = ct.maximum(largest, logits)
+    higher = ct.maximum(peak, ct.astype(largest, ct.float32))
     total = total * tiles.exp_term(peak - higher)
     for logits in ct.static_iter(group):
         total = total + tiles.exp_term(ct.astype(logits, ct.float32) - higher)
