@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tilegym_cutile import capture, runtime
-from tilegym_cutile.runtime import Hints, Target, launch, recording, register_executor, target_of
+from tilegym_cutile.runtime import Hints, Target, executor_of, launch, recording, register_executor, target_of
 
 
 @ct.kernel
@@ -68,8 +68,9 @@ def test_launch_without_a_tensor_says_so(made):
 
 def test_each_device_has_one_executor_and_target(made):
     first, second = torch.device("meta", 0), torch.device("meta", 1)
-    assert runtime._new_executor(first) is runtime._executor_of(torch.device("meta", 0))
-    assert runtime._new_executor(second).target.num_sms == 8
+    on_first, on_second = (SimpleNamespace(device=device) for device in (first, second))
+    assert executor_of(on_first) is executor_of(on_first)
+    assert target_of(on_second).num_sms == 8
     assert target_of(torch.empty(1, device="meta")).num_sms == 7
     assert [executor.device for executor in made] == [first, second, torch.device("meta")]
 

@@ -1,0 +1,25 @@
+"""persistent_layer_norm: GB/s by the number of columns. `python benchmarks/bench_persistent_layer_norm.py`."""
+
+import torch
+import triton.testing
+
+from tilegym.benchmarking.script import DEVICE, create_benchmark_config, figure
+
+SIZES = {"x_name": "N", "x_vals": [2**exponent for exponent in range(8, 15)], "small": [256, 1024]}
+ROWS = 8192 if DEVICE.type == "cuda" else 64
+
+
+@triton.testing.perf_report(
+    [
+        create_benchmark_config("persistent_layer_norm", datatype, **SIZES)
+        for datatype in (torch.float16, torch.bfloat16)
+    ]
+)
+def bench_persistent_layer_norm(N, backend, datatype):
+    x, weight, bias = (torch.randn(shape, dtype=datatype, device=DEVICE) for shape in ((ROWS, N), (N,), (N,)))
+    arguments = {"input": x, "normalized_shape": (N,), "weight": weight, "bias": bias, "eps": 1e-6}
+    return figure("persistent_layer_norm", backend, arguments)
+
+
+if __name__ == "__main__":
+    bench_persistent_layer_norm.run(print_data=True)
