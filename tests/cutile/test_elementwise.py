@@ -1,22 +1,22 @@
-"""Elementwise kernels: how tensors are seen, and that the backward kernels compile without spills."""
+"""Elementwise kernels: how tensors are seen, and shared out."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tilegym_cutile.compilation import Case, compile_case
-from tilegym_cutile.elementwise import in_step
-from tilegym_cutile.ops.geglu import geglu_backward
-from tilegym_cutile.ops.gelu import gelu_backward
-from tilegym_cutile.ops.relu import relu_backward
-from tilegym_cutile.ops.swiglu import swiglu_backward
-from tilegym_cutile.runtime import ARCHITECTURES, recording
+from tilegym_cutile.elementwise import in_step, plan
+from tilegym_cutile.runtime import ARCHITECTURES
 
 
 def test_tensors_that_lie_alike_are_one_row():
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     assert [tuple(array.shape) for array in in_step(x, torch.empty_like(x))] == [(1, 120), (1, 120)]
+
+
+def test_rows_of_whole_tiles_are_left_as_they_are():
+    x, y = torch.empty(3, 4096), torch.empty(4096, 3).t()
+    assert [id(array) for array in in_step(y, x)] == [id(y), id(x)]
 
 
 def test_tensors_that_lie_otherwise_are_walked_by_rows():
@@ -42,28 +42,16 @@ def test_a_number_without_dimensions_is_one_row():
     assert [tuple(array.shape) for array in in_step(torch.ones(()), torch.ones(()))] == [(1, 1), (1, 1)]
 
 
-def meta(dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(8192, 4096, dtype=dtype, device="meta")
-
-
-BACKWARDS = {
-    "gelu_backward_tiles": lambda x: gelu_backward(x, x),
-    "gelu_tanh_backward_tiles": lambda x: gelu_backward(x, x, "tanh"),
-    "relu_backward_tiles": lambda x: relu_backward(x, x),
-    "gelu_and_mul_backward_tiles": lambda x: geglu_backward(x[:, :2048], x, 1),
-    "gelu_tanh_and_mul_backward_tiles": lambda x: geglu_backward(x[:4096], x, 0, "tanh"),
-    "silu_and_mul_backward_tiles": lambda x: swiglu_backward(x, x, x),
-}
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kernel", BACKWARDS)
-def test_backward_kernels_compile_without_spills(kernel, dtype, arch):
-    with recording(arch=arch) as launches:
-        BACKWARDS[kernel](meta(dtype))
-    (case,) = [Case(op=kernel, sample="8192x4096", dtype=dtype, launch=launch) for launch in launches]
-    assert case.kernel == kernel
-    usage = compile_case(case, arch).usage
-    assert 0 < usage.registers <= 255
-    assert usage.stack == 0
+@pytest.mark.parametrize(
+    ("shape", "tile", "blocks"),
+    [
+        ((8192, 14336), (1, 2048), 57344),
+        ((1, 4096), (1, 256), 16),
+        ((16, 4096), (1, 512), 128),
+        ((100_000, 3), (512, 4), 196),
+        ((1, 1), (1, 1), 1),
+    ],
+)
+def test_small_tensors_are_spread_over_the_device(shape, tile, blocks):
+    made = plan(*shape, 2048, ARCHITECTURES["sm_90"])
+    assert (made.grid, made.sizes[3:5]) == ((blocks,), tile)

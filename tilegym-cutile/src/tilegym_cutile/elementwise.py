@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_LARGEST_TILE = 4096
+_SMALLEST_TILE = 256
+"""Elements of a block: two for each of its threads."""
+
+
 def forward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
     """The kernel y = function(x, y.dtype), in float32 and rounded once; profilers show it as `name`."""
 
@@ -79,12 +84,22 @@ def in_step(*tensors: Tensor) -> tuple[Tensor, ...]:
     otherwise those last dimensions that are adjacent in all of them, and at least one.
     """
     last = tensors[-1]
-    strides, elements = last.stride(), last.numel()
-    span = 1 + sum((size - 1) * stride for size, stride in zip(last.shape, strides, strict=True))
-    if span == elements and all(tensor.stride() == strides for tensor in tensors):
-        return tuple(tensor.as_strided((1, elements), (elements, 1)) for tensor in tensors)
+    strides = last.stride()
+    if len(strides) == 2 and strides[1] == 1 and last.shape[1] % _LARGEST_TILE == 0:
+        return tensors  # rows of whole tiles: longer ones would be no better, and views cost time
+    if _is_dense(last) and all(tensor.stride() == strides for tensor in tensors):
+        elements = last.numel()
+        return tuple([tensor.as_strided((1, elements), (elements, 1)) for tensor in tensors])
     columns = _adjacent(tensors)
-    return tuple(as_split_rows(tensor, columns)[0] for tensor in tensors)
+    return tuple([as_split_rows(tensor, columns)[0] for tensor in tensors])
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether a tensor without common elements has no gaps between them either."""
+    if tensor.is_contiguous():
+        return True
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in sizes) == tensor.numel()
 
 
 def _adjacent(tensors: tuple[Tensor, ...]) -> int:
@@ -108,7 +123,8 @@ class Plan:
 
 @functools.lru_cache(maxsize=1024)
 def plan(m: int, n: int, elements: int, target: Target) -> Plan:
-    """How m rows of n columns are shared out: tiles of about so many elements, whatever the rows' length."""
+    """How m rows of n columns are shared out: tiles of so many elements, or fewer lest an SM go without."""
+    elements = min(elements, max(_SMALLEST_TILE, next_power_of_2(-(-m * n // target.num_sms))))
     columns = min(next_power_of_2(n), elements)
     rows = rows_per_block(m, columns, elements, target.num_sms)
     across = -(-n // columns)

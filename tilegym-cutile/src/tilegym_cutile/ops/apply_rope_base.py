@@ -31,19 +31,18 @@ def rope_tiles(
     k_blocks: int,
     POSITIONS: ct.Constant[int],
     HEADS: ct.Constant[int],
-    HALF: ct.Constant[int],
-    HALF_TILE: ct.Constant[int],
-    REST: ct.Constant[int],
-    REST_TILE: ct.Constant[int],
+    WIDTHS: ct.Constant[tuple[int, int, int, int]],
     RAGGED_POSITIONS: ct.Constant[bool],
     RAGGED_HEADS: ct.Constant[bool],
+    HEADS_DIM: ct.Constant[int],
     BACKWARD: ct.Constant[bool],
 ) -> None:
     """One block: POSITIONS positions, and HEADS heads of q or k, in one batch.
 
-    q, q_out: (B, S, H, D), k, k_out: (B, S, Hk, D), cos, sin: (B, L, R), position_ids: (B, S), or none if L = S.
-    HALF = R / 2, REST = D - R, and the tiles that hold them. The q_blocks + k_blocks blocks that share positions come
-    one after the other, so that their rows of cos and sin are still in the cache.
+    q, q_out: (B, H, S, D) or, if HEADS_DIM is 2, (B, S, H, D), k, k_out: likewise of Hk heads, cos, sin: (L, R),
+    (1, L, R) or (B, L, R), position_ids: (1, S) or (B, S), or none if L = S. WIDTHS: R / 2 and the tile that holds it,
+    D - R and the tile that holds it. The q_blocks + k_blocks blocks that share positions come one after the other, so
+    that their rows of cos and sin are still in the cache.
     """
     block = ct.bid(0) % (q_blocks + k_blocks)
     tile = ct.bid(0) // (q_blocks + k_blocks)
@@ -51,45 +50,48 @@ def rope_tiles(
     batch = tile // across
     position = ((tile % across) * POSITIONS + ct.arange(POSITIONS, dtype=ct.int32))[:, None, None]
     position_mask = tiles.inside(position, S, RAGGED_POSITIONS)
-    column = ct.arange(HALF_TILE, dtype=ct.int32)[None, None, :]
-    column_mask = tiles.inside(column, HALF, HALF != HALF_TILE)
-
     row, row_mask = position, position_mask
     for ids in ct.static_iter(position_ids):
-        row = ct.gather(ids, (batch, position), mask=position_mask, check_bounds=False)
-        row_mask = (row >= 0) & (row < cos.shape[1])
-    tables = (cos, sin, (batch, row), tiles.both(row_mask, column_mask))
+        row = ct.gather(ids, (batch % ids.shape[0], position), mask=position_mask, check_bounds=False)
+        row_mask = (row >= 0) & (row < cos.shape[cos.ndim - 2])
+    tables = (cos, sin, _row(cos, batch, row), row_mask)
     if block < q_blocks:
-        head = (block * HEADS + ct.arange(HEADS, dtype=ct.int32))[None, :, None]
-        mask = tiles.both(position_mask, tiles.inside(head, q.shape[2], RAGGED_HEADS))
-        _rotate(q, q_out, (batch, position, head), tables, mask, HALF, HALF_TILE, REST, REST_TILE, BACKWARD)
+        place, mask = _place(q, batch, position, position_mask, block, HEADS, RAGGED_HEADS, HEADS_DIM)
+        _rotate(q, q_out, place, mask, tables, WIDTHS, BACKWARD)
     else:
-        head = ((block - q_blocks) * HEADS + ct.arange(HEADS, dtype=ct.int32))[None, :, None]
-        mask = tiles.both(position_mask, tiles.inside(head, k.shape[2], RAGGED_HEADS))
-        _rotate(k, k_out, (batch, position, head), tables, mask, HALF, HALF_TILE, REST, REST_TILE, BACKWARD)
+        place, mask = _place(k, batch, position, position_mask, block - q_blocks, HEADS, RAGGED_HEADS, HEADS_DIM)
+        _rotate(k, k_out, place, mask, tables, WIDTHS, BACKWARD)
 
 
-def _rotate(
-    x: Any,
-    y: Any,
-    place: Any,
-    tables: Any,
-    mask: Any,
-    HALF: int,
-    HALF_TILE: int,
-    REST: int,
-    REST_TILE: int,
-    BACKWARD: bool,
-) -> None:
+def _row(table: Any, batch: Any, row: Any) -> Any:
+    """The index of a row of cos or sin, of two dimensions or three."""
+    if table.ndim == 2:
+        return (row,)
+    return (batch % table.shape[0], row)
+
+
+def _place(
+    x: Any, batch: Any, position: Any, inside: Any, block: Any, HEADS: int, RAGGED_HEADS: bool, HEADS_DIM: int
+) -> Any:
+    """The index of x's rows at positions and in a block of heads, and a mask; `inside` is that of the positions."""
+    head = (block * HEADS + ct.arange(HEADS, dtype=ct.int32))[None, :, None]
+    mask = tiles.both(inside, tiles.inside(head, x.shape[HEADS_DIM], RAGGED_HEADS))
+    place = (batch, head, position) if HEADS_DIM == 1 else (batch, position, head)
+    return place, mask
+
+
+def _rotate(x: Any, y: Any, place: Any, mask: Any, tables: Any, WIDTHS: tuple[int, ...], BACKWARD: bool) -> None:
     """Rotate the halves of x at a place, and copy the rest, into y.
 
     The loads of x come first: those of the tables, which blocks share in the cache, then cost no time of their own.
     """
+    HALF, HALF_TILE, REST, REST_TILE = WIDTHS
     column = ct.arange(HALF_TILE, dtype=ct.int32)[None, None, :]
-    low, high = (*place, column), (*place, column + HALF)
-    half_mask = tiles.both(mask, tiles.inside(column, HALF, HALF != HALF_TILE))
+    column_mask = tiles.inside(column, HALF, HALF != HALF_TILE)
+    low, high, half_mask = (*place, column), (*place, column + HALF), tiles.both(mask, column_mask)
     a, b = _load(x, low, half_mask), _load(x, high, half_mask)
-    cos, sin, row, table_mask = tables
+    cos, sin, row, row_mask = tables
+    table_mask = tiles.both(row_mask, column_mask)
     cos_low, cos_high = _load(cos, (*row, column), table_mask), _load(cos, (*row, column + HALF), table_mask)
     sin_low, sin_high = _load(sin, (*row, column), table_mask), _load(sin, (*row, column + HALF), table_mask)
     if BACKWARD:
@@ -133,24 +135,21 @@ def apply_rope_base_backward(
 
 
 def _rotated(
-    q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor, Tensor | None], unsqueeze_dim: int, *, backward: bool
+    q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor, Tensor | None], heads_dim: int, *, backward: bool
 ) -> tuple[Tensor, Tensor]:
     """Rotate q and k, or rotate them back."""
     outs = torch.empty_like(q), torch.empty_like(k)
-    arrays = [x.transpose(1, 2) if unsqueeze_dim == 1 else x for x in (q, k, *outs)]
-    batch, length, heads, size = arrays[0].shape
-    kv_heads = arrays[1].shape[2]
-    if batch * length * size == 0 or heads + kv_heads == 0:
+    batch, length, heads, kv_heads = q.shape[0], q.shape[3 - heads_dim], q.shape[heads_dim], k.shape[heads_dim]
+    if q.numel() + k.numel() == 0:
         return outs
-    cos, sin = (table.expand(batch, *table.shape[-2:]) for table in tables[:2])
-    positions = () if tables[2] is None else (tables[2].expand(batch, length),)
-    half = cos.shape[2] // 2
+    cos, sin, position_ids = tables
+    half, size = cos.shape[-1] // 2, q.shape[3]
     rest = size - 2 * half
     block, heads_block = heuristic(batch * length, max(heads, kv_heads), size, target_of(q))
     blocks = -(-heads // heads_block), -(-kv_heads // heads_block)
-    grid = (batch * -(-length // block) * sum(blocks),)
-    ragged = (length % block != 0, heads % heads_block != 0 or kv_heads % heads_block != 0)
+    arrays = (q, k, cos, sin, () if position_ids is None else (position_ids,), *outs)
     widths = (half, next_power_of_2(half), rest, next_power_of_2(rest) if rest else 0)
-    args = (*arrays[:2], cos, sin, positions, *arrays[2:], length, *blocks, block, heads_block, *widths, *ragged)
-    launch(rope_tiles, grid, (*args, backward))
+    ragged = (length % block != 0, heads % heads_block != 0 or kv_heads % heads_block != 0)
+    args = (*arrays, length, *blocks, block, heads_block, widths, *ragged, heads_dim, backward)
+    launch(rope_tiles, (batch * -(-length // block) * sum(blocks),), args)
     return outs
