@@ -102,9 +102,9 @@ def _backward_work(contract: Contract, gradient: Gradient, named: dict[str, Any]
     canonical = [*named.values()]
     outputs = dict(zip(contract.outputs, tensors_of(contract.fake(*canonical)), strict=True))
     residuals = gradient.residuals(*canonical) if gradient.residuals is not None else ()
-    grads = [outputs[name] for name in gradient.outputs or contract.outputs]
-    known = named | outputs | {"grad_output": grads[0]} | dict(zip(gradient.residual_names, residuals, strict=True))
-    touched = [*grads, *(known[name] for name in (*gradient.saved, *gradient.like))]
+    grads = {f"grad_{name}": outputs[name] for name in gradient.outputs or contract.outputs}
+    known = named | outputs | grads | dict(zip(gradient.residual_names, residuals, strict=True))
+    touched = [*grads.values(), *(known[name] for name in (*gradient.saved, *gradient.like))]
     flops = 2 * forward.flops if gradient.flops is None else gradient.flops(*canonical)
     return Work(bytes=sum(map(_bytes, touched)), flops=flops)
 

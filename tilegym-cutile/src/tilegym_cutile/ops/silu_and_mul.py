@@ -21,7 +21,9 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     rows = as_rows(input)
     half = rows.shape[-1] // 2
     if out is None:
-        out = input.new_empty((*input.shape[:-1], half))
+        shape = list(input.shape)
+        shape[-1] = half
+        out = input.new_empty(shape)
     run(gated.SILU, (rows, rows, as_rows(out)), *gated.halves(half))
     return out
 
