@@ -14,7 +14,7 @@ from tilegym_cutile.runtime import recording
 OPS = [op for op, backends in get_registry_info().items() if "cutile" in backends]
 ALLOWED = frozenset(
     {
-        *("empty", "empty_like", "empty_strided", "zeros", "zeros_like"),
+        *("empty", "empty_like", "empty_strided", "new_empty", "zeros", "zeros_like"),
         *("as_strided", "expand", "slice", "transpose", "unsqueeze", "view"),
     }
 )
