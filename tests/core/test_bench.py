@@ -490,3 +490,27 @@ def test_a_config_has_a_line_for_each_backend_that_can_run(site, monkeypatch):
     monkeypatch.setattr(script, "DEVICE", torch.device("cuda"))
     config = script.create_benchmark_config("softmax", BF16, x_name="N", x_vals=[4096], small=[8], unit="TFLOP/s")
     assert (config.x_vals, config.plot_name) == ([4096], "softmax-bfloat16-cuda-TFLOPS")
+
+
+def test_a_backend_that_was_named_is_left_out_where_it_implements_nothing(softmax):
+    tilegym.register_impl("softmax", "mine")(right)
+    planned = plan(["rms_norm", "softmax"], [BF16], CPU, backends=["mine"])
+    assert {case.op.name for case, _, backends in planned.entries if backends} == {"softmax"}
+    assert planned.left_out["rms_norm on mine"] == "it has no implementation"
+
+
+def test_a_backward_may_write_over_its_inputs(softmax):
+    """As some peers do; what is checked, and what the next backend is given, are the inputs as they were."""
+
+    def over_its_inputs(x):
+        def overwrite(_):
+            x.data.fill_(7.0)
+
+        y = torch.softmax(x, -1)
+        if y.requires_grad:
+            y.register_hook(overwrite)
+        return y
+
+    tilegym.register_impl("softmax", "mine", composite=True)(over_its_inputs)
+    found = rows(plan(["softmax"], [BF16], CPU, backends=["mine"], backward=True))
+    assert [row.error for row in found] == [None] * 4

@@ -58,7 +58,7 @@ def plan(
         ops: names; none: every op with a contract.
         dtypes: those of the cases.
         device: where the tensors are.
-        backends: names; None: all that implement an op and can run on the device, peers among them.
+        backends: names, of which those that implement an op take part; None: all that can run on the device, peers too.
         quick: small cases alone; the smallest of every op come first, lest time run out before all ops had their turn.
         backward: gradients too, where an op has them.
 
@@ -74,7 +74,7 @@ def plan(
         if op.contract is None and not ops:
             left_out[name] = "it has no contract"
             continue
-        servants = chosen if chosen is not None else _candidates(name, device, left_out)
+        servants = _candidates(name, device, left_out) if chosen is None else _able(name, chosen, left_out)
         for dtype in dtypes:
             try:
                 found = cases(name, dtype, quick=quick)
@@ -100,6 +100,12 @@ def _usable(name: str, device: torch.device) -> str:
     if reason is not None:
         raise BackendUnavailableError(f"backend {backend.name!r} cannot run on {device}: {reason}")
     return backend.name
+
+
+def _able(op: str, backends: tuple[str, ...], left_out: dict[str, str]) -> tuple[str, ...]:
+    able = tuple(name for name in backends if registry.has_implementation(op, name))
+    left_out |= {f"{op} on {name}": "it has no implementation" for name in backends if name not in able}
+    return able
 
 
 def _candidates(op: str, device: torch.device, left_out: dict[str, str]) -> tuple[str, ...]:

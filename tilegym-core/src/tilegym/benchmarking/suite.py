@@ -145,8 +145,8 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Seque
     assert gradient is not None, "the plan has backward entries for ops with a gradient alone"  # noqa: S101
     calls: list[Callable[[], Any]] = []
     for arguments in sets:
-        leaves = {
-            name: arguments[name].detach().requires_grad_()
+        leaves = {  # of the first set, which is checked, a copy: some peers write their gradients over their inputs
+            name: (arguments[name].detach() if calls else arguments[name].detach().clone()).requires_grad_()
             for name in gradient.inputs
             if isinstance(arguments.get(name), torch.Tensor)
         }
