@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from _tilegym_cli import app
@@ -20,8 +21,16 @@ OPS = [op for op, backends in get_registry_info().items() if "cutile" in backend
 
 
 def check(op: str, arch: str, *, every: bool) -> None:
-    found = cases(op, arch=arch, every=every)
-    assert {case.dtype for case in found} == set(load_implementation(op, "cutile").contract.dtypes)
+    wanted = set(load_implementation(op, "cutile").contract.dtypes)
+    if arch != "sm_90" and not every:  # what differs from one architecture to the next shows in the heaviest cases
+        wanted -= {torch.float16}
+    found = cases(op, arch=arch, every=every, dtypes=wanted)
+    assert {case.dtype for case in found} == wanted
+    if arch != "sm_90" and not every:
+        heaviest: dict[object, compilation.Case] = {}
+        for case in sorted(found, key=lambda case: case.weight):
+            heaviest[case.kernel, case.dtype] = case
+        found = list(heaviest.values())
     spilled = []
     for case in found:
         compiled = compile_case(case, arch)

@@ -178,9 +178,34 @@ def test_make_fx_sees_the_op(case):
     assert (f"tilegym.{case.name}.default" in names) == (case.backend != "torch")
 
 
+LOADER = """
+import sys, torch, tilegym
+tilegym.register_torch_ops()
+for folder in map(str.strip, sys.stdin):
+    program = torch.export.load(f"{folder}/model.pt2").module()
+    inputs, expected = torch.load(f"{folder}/data.pt")
+    torch.testing.assert_close(program(*inputs), expected)
+    print("right", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh_process():
+    """A function that has a program loaded and tried in a process that has traced nothing: one for all, it is slow."""
+    command = [sys.executable, "-W", "ignore", "-c", LOADER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def load(folder):
+            print(folder, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()
+
+        yield load
+        process.stdin.close()
+
+
 @everywhere
 @pytest.mark.parametrize("strict", [True, False])
-def test_export_and_load_in_a_fresh_process(case, strict, tmp_path):
+def test_export_and_load_in_a_fresh_process(case, strict, tmp_path, fresh_process):
     class Model(torch.nn.Module):
         def forward(self, *inputs):
             return case.call(*inputs)
@@ -190,13 +215,7 @@ def test_export_and_load_in_a_fresh_process(case, strict, tmp_path):
     torch.testing.assert_close(program.module()(*inputs), case.expected[0])
     torch.export.save(program, tmp_path / "model.pt2")
     torch.save((inputs, case.expected[0]), tmp_path / "data.pt")
-    code = (
-        "import torch, tilegym; tilegym.register_torch_ops()\n"
-        f"program = torch.export.load({str(tmp_path / 'model.pt2')!r}).module()\n"
-        f"inputs, expected = torch.load({str(tmp_path / 'data.pt')!r})\n"
-        "torch.testing.assert_close(program(*inputs), expected)\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
+    assert fresh_process(tmp_path) == "right"
 
 
 @on_kernels
