@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tilegym import registry
-
 from .. import common
 
 HERE = Path(__file__).parent
@@ -34,8 +32,3 @@ class TestBenchmarks(common.PyTestCase):
                     given = dict(zip(config.x_names, sizes, strict=True)) | {config.line_arg: backend} | config.args
                     figure = mark.fn(**given)
                     assert all(0 < one < math.inf for one in (figure if isinstance(figure, tuple) else (figure,)))
-
-
-def test_every_op_has_a_file():
-    names = {file.stem.removeprefix("bench_") for file in FILES if file.parent.name == "benchmarks"}
-    assert names >= {name for name in registry.op_names() if "." not in name}

@@ -27,6 +27,8 @@ from tilegym.registry import get_op
 from tilegym.sharding import matrix_product, rows, whole
 from tilegym.testing.gradients import differentiable_outputs
 
+pytestmark = pytest.mark.xdist_group("two processes")  # which take most of a minute to start
+
 PROCESSES = 2
 SPLIT = [(backend, name) for backend, name in PAIRS if get_op(name).contract.sharding]
 

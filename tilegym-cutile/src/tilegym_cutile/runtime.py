@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -163,7 +164,7 @@ def _first_tensor(args: Sequence[Any]) -> Tensor:
     raise TypeError(msg)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """A launch that `recording()` kept."""
 
@@ -172,7 +173,7 @@ class Launch:
     grid: Grid
     args: tuple[Any, ...]
 
-    @property
+    @functools.cached_property
     def signature(self) -> KernelSignature:
         """What the kernel would be compiled for."""
         return signature(self.kernel, self.args)

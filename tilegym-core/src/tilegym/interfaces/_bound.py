@@ -24,7 +24,7 @@ def bound(base: type[M], backend: str | None) -> type[M]:
 
 @functools.cache
 def _subclass(base: type[M], backend: str) -> type[M]:
-    """The one subclass of `base` for this backend; its instances can be pickled, though no module holds it."""
+    """The one subclass of `base` for this backend; its instances can be copied and saved, though no module holds it."""
 
     def reduce(self: M, protocol: Any) -> Any:
         if type(self) is made:

@@ -107,7 +107,9 @@ def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) ->
     """The configuration for m rows of n columns, from what an H200 likes."""
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
-        return RowConfig(chunked=True, rows=1, columns=min(columns, 2048), hints=Hints(occupancy=2, num_worker_warps=8))
+        occupancy = 2 if target.capability < (10, 0) else None  # newer chips would spill registers
+        hints = Hints(occupancy=occupancy, num_worker_warps=8)
+        return RowConfig(chunked=True, rows=1, columns=min(columns, 2048), hints=hints)
     rows = rows_per_block(m, columns, 4096, target.num_sms)
     return RowConfig(
         chunked=False, rows=rows, columns=columns, hints=Hints(num_worker_warps=8 if columns >= 8192 else None)
@@ -130,7 +132,9 @@ def softmax(
     m, n = y_rows.shape
     config = heuristic(m, n, target_of(x), chunked=use_chunked)
     if config.chunked:
-        chunks = min(-(-n // config.columns), _GROUP_BYTES // (config.columns * x.element_size()))
+        vectors = all(a.stride(-1) == 1 and a.stride(0) * a.element_size() % 16 == 0 for a in (x_rows, y_rows))
+        group = _GROUP_BYTES if vectors else _GROUP_BYTES // 4  # element by element, there are loads enough
+        chunks = min(-(-n // config.columns), group // (config.columns * x.element_size()))
         ragged = n % (chunks * config.columns) != 0
         launch(softmax_chunks, (m,), (x_rows, y_rows, n, config.columns, chunks, ragged), hints=config.hints)
     else:
