@@ -21,16 +21,14 @@ OPS = [op for op, backends in get_registry_info().items() if "cutile" in backend
 
 
 def check(op: str, arch: str, *, every: bool) -> None:
-    wanted = set(load_implementation(op, "cutile").contract.dtypes)
-    if not every:
-        wanted -= {torch.float16}  # as long as bfloat16
+    dtypes = load_implementation(op, "cutile").contract.dtypes
+    wanted = [dtype for dtype in reversed(dtypes) if every or dtype != torch.float16]  # as long as bfloat16
     found = cases(op, arch=arch, every=every, dtypes=wanted)
-    assert {case.dtype for case in found} == wanted
-    if arch != "sm_90" and not every:  # what differs from one architecture to the next shows in the heaviest cases
-        heaviest: dict[object, compilation.Case] = {}
-        for case in sorted(found, key=lambda case: case.weight):
-            heaviest[case.kernel, case.dtype] = case
-        found = list(heaviest.values())
+    assert {case.dtype for case in found} == set(wanted)
+    if (
+        arch != "sm_90" and not every
+    ):  # what differs from one architecture to the next shows in the heaviest of a kernel
+        found = list({case.kernel: case for case in sorted(reversed(found), key=lambda case: case.weight)}.values())
     spilled = []
     for case in found:
         compiled = compile_case(case, arch)
