@@ -25,10 +25,8 @@ def check(op: str, arch: str, *, every: bool) -> None:
     wanted = [dtype for dtype in reversed(dtypes) if every or dtype != torch.float16]  # as long as bfloat16
     found = cases(op, arch=arch, every=every, dtypes=wanted)
     assert {case.dtype for case in found} == set(wanted)
-    if (
-        arch != "sm_90" and not every
-    ):  # what differs from one architecture to the next shows in the heaviest of a kernel
-        found = list({case.kernel: case for case in sorted(reversed(found), key=lambda case: case.weight)}.values())
+    if arch != "sm_90" and not every:  # the heaviest case of a kernel shows what differs from one to the next
+        found = list({case.kernel: case for case in sorted(found, key=lambda case: case.weight)}.values())
     spilled = []
     for case in found:
         compiled = compile_case(case, arch)
