@@ -25,7 +25,6 @@ def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
         gate: Rows,
         up: Rows,
         y: Rows,
-        gate_start: ct.ScalarInt64[int],
         up_start: ct.ScalarInt64[int],
         ALIGNMENT: ct.Constant[int],
         M: ct.ScalarInt64[int],
@@ -38,10 +37,10 @@ def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
     ) -> None:
         """One block: one tile of ROWS x COLUMNS. y: (*outer, N), M rows.
 
-        gate, up: the N columns from gate_start and up_start on, multiples of ALIGNMENT: two tensors, or halves of one.
+        gate, up: the first N columns, and those from up_start on, a multiple of ALIGNMENT: two tensors or one's halves.
         """
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)
-        gate_tile = tiles.load(gate, row, ct.assume_divisible_by(gate_start, ALIGNMENT) + column, mask)
+        gate_tile = tiles.load(gate, row, column, mask)
         up_tile = tiles.load(up, row, ct.assume_divisible_by(up_start, ALIGNMENT) + column, mask)
         tiles.store(y, row, column, activation(gate_tile, y.dtype) * up_tile, mask)
 
@@ -57,7 +56,6 @@ def _backward_kernel(name: str, activation_and_slope: Callable[..., Any]) -> ct.
         dy: Rows,
         dgate: Rows,
         dup: Rows,
-        gate_start: ct.ScalarInt64[int],
         up_start: ct.ScalarInt64[int],
         ALIGNMENT: ct.Constant[int],
         M: ct.ScalarInt64[int],
@@ -70,12 +68,11 @@ def _backward_kernel(name: str, activation_and_slope: Callable[..., Any]) -> ct.
     ) -> None:
         """One block: one tile of ROWS x COLUMNS. dy: (*outer, N), M rows; dgate, dup: as gate, up of the forward."""
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)
-        gate_column = ct.assume_divisible_by(gate_start, ALIGNMENT) + column
         up_column = ct.assume_divisible_by(up_start, ALIGNMENT) + column
-        activated, slope = activation_and_slope(tiles.load(gate, row, gate_column, mask))
+        activated, slope = activation_and_slope(tiles.load(gate, row, column, mask))
         up_tile = tiles.load(up, row, up_column, mask)
         gradient = tiles.load(dy, row, column, mask)
-        tiles.store(dgate, row, gate_column, gradient * up_tile * slope, mask)
+        tiles.store(dgate, row, column, gradient * up_tile * slope, mask)
         tiles.store(dup, row, up_column, gradient * activated, mask)
 
     return named(name, backward_tiles)
@@ -93,10 +90,10 @@ GELU_BACKWARD = {
 }
 
 
-def halves(half: int) -> tuple[int, int, int]:
-    """Where gate and up start, and what divides that, if they are the halves of rows of 2 `half` columns."""
-    return 0, half, math.gcd(half, _MOST_ALIGNMENT)
+def halves(half: int) -> tuple[int, int]:
+    """Where up starts, and what divides that, if gate and up are the halves of rows of 2 `half` columns."""
+    return half, math.gcd(half, _MOST_ALIGNMENT)
 
 
-APART = (0, 0, _MOST_ALIGNMENT)
+APART = (0, _MOST_ALIGNMENT)
 """The same if they are arrays of their own."""
