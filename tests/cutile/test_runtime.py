@@ -162,7 +162,7 @@ def two_gpus(executors, monkeypatch):
 
     properties = SimpleNamespace(major=9, minor=0, multi_processor_count=132, shared_memory_per_block_optin=232448)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: state.current)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: state.current, raising=False)
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state.capturing)

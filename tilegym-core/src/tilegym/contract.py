@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes that every op takes unless its contract says otherwise."""
+_STRIDED: Final = torch.strided
 
 Layout = Literal["contiguous", "transposed", "sliced", "expanded", "strided"]
 Fill = Literal["normal", "positive", "special", "large", "offset", "indices"]
@@ -131,24 +132,22 @@ class Contract:
 # -- checks that every contract needs; each message says what, where, expected, got ---------------------------------
 
 
-def check_tensor(op: str, name: str, value: object, *, dtypes: tuple[torch.dtype, ...] = FLOATS) -> None:
-    """`value` must be a strided tensor of one of `dtypes`."""
+def check_tensor(
+    op: str, name: str, value: object, *, dtypes: tuple[torch.dtype, ...] = FLOATS, least_rank: int = 0
+) -> None:
+    """`value` must be a strided tensor of one of `dtypes`, with at least so many dimensions."""
     if not isinstance(value, torch.Tensor):
         raise ArgumentTypeError(f"{op}: {name} must be a torch.Tensor, got {type(value).__name__}")
     if value.dtype not in dtypes:
         accepted = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise DtypeError(f"{op}: {name} must be one of {accepted}, got {str(value.dtype).removeprefix('torch.')}")
-    if value.layout is not torch.strided:
+    if value.layout is not _STRIDED:
         raise ArgumentTypeError(
             f"{op}: {name} must be a dense tensor, got layout {str(value.layout).removeprefix('torch.')}; "
             "call .to_dense() first"
         )
-
-
-def check_rank(op: str, name: str, value: Tensor, least: int) -> None:
-    """`value` must have at least `least` dimensions."""
-    if value.dim() < least:
-        raise ShapeError(f"{op}: {name} must have at least {least} dimension(s), got shape {tuple(value.shape)}")
+    if value.dim() < least_rank:
+        raise ShapeError(f"{op}: {name} must have at least {least_rank} dimension(s), got shape {tuple(value.shape)}")
 
 
 def check_beside(

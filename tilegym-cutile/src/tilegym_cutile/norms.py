@@ -16,7 +16,6 @@ from tilegym_cutile import tiles
 from tilegym_cutile.rows import (
     MOST_COLUMNS,
     RowConfig,
-    as_rows,
     as_split_rows,
     next_power_of_2,
     optional_rows,
@@ -206,13 +205,13 @@ def normalize(
     m, n = y_rows.shape
     if m == 0 or (n == 0 and given is None):
         return y
-    statistics = (() if one is None else (one.view(m, 1),) for one in (mean, rstd))
+    statistics = (optional_rows(one, 0) for one in (mean, rstd))
     arrays = (x_rows, optional_rows(weight, columns), optional_rows(bias, columns), y_rows, *statistics)
     config = heuristic(m, n, target_of(x), centered=centered, chunked=chunked or given is not None)
     ragged = config.ragged(m, n)
     args = (eps, offset, centered, inner)
     if config.chunked:
-        used = () if given is None else tuple(as_rows(one.unsqueeze(-1)) for one in given)
+        used = () if given is None else tuple(as_split_rows(one, 0)[0] for one in given)
         launch(norm_chunks, (m,), (*arrays, used, n, *args, config.columns, ragged[1]), hints=config.hints)
     else:
         grid = (-(-m // config.rows),)

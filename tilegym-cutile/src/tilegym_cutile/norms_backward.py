@@ -225,8 +225,8 @@ def gradients(
     columns, m = x.dim() - rstd.dim(), rstd.numel()
     n = x.numel() // m
     (dy_rows, dy_inner), (x_rows, x_inner) = as_split_rows(dy, columns), as_split_rows(x, columns)
-    means = () if mean is None else (mean.view(m, 1),)
-    arrays = (dy_rows, x_rows, optional_rows(weight, columns), means, rstd.view(m, 1))
+    statistics = (optional_rows(mean, 0), as_split_rows(rstd, 0)[0])
+    arrays = (dy_rows, x_rows, optional_rows(weight, columns), *statistics)
     constants = (n, 1 / n, offset, (dy_inner, x_inner))
     inner = max(dy_inner, x_inner)
     if fixed:
@@ -262,7 +262,6 @@ def _launch_rows(
     if dx or any(partials):
         args = (*arrays, dx, *partials, *constants, config.rows, config.columns, config.ahead, *config.ragged(m, n))
         launch(norm_backward_rows, (blocks, across), args, hints=config.hints)
-    dweight, dbias = (
-        None if like is None else sum_rows(partial[0], like) for partial, like in zip(partials, summed, strict=True)
-    )
+    totals = iter(sum_rows(sum(partials, ()), [like for like in summed if like is not None]))
+    dweight, dbias = (None if like is None else next(totals) for like in summed)
     return dweight, dbias

@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Sample, TensorSpec, check_beside, check_rank, check_tensor
+from tilegym.contract import Sample, TensorSpec, check_beside, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 
 
 def checked_shape(op: str, input: Tensor, normalized_shape: Sequence[int] | int | None) -> tuple[int, ...]:
     """The dimensions that a norm is over, which must be the last of `input`; None and an int mean the last one."""
-    check_tensor(op, "input", input)
-    check_rank(op, "input", input, 1)
+    check_tensor(op, "input", input, least_rank=1)
     if normalized_shape is None:
         shape: tuple[int, ...] = (input.shape[-1],)
     elif isinstance(normalized_shape, (int, torch.SymInt)):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_rank, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
@@ -43,8 +43,7 @@ def geglu(input: Tensor, dim: int = -1, approximate: str = "none") -> Tensor:
 
 
 def canonical(input: Tensor, dim: int = -1, approximate: str = "none") -> tuple[Tensor, int, str]:
-    check_tensor("geglu", "input", input)
-    check_rank("geglu", "input", input, 1)
+    check_tensor("geglu", "input", input, least_rank=1)
     check_approximate("geglu", approximate)
     if not isinstance(dim, int):
         raise ArgumentTypeError(f"geglu: dim must be an int, got {type(dim).__name__}")

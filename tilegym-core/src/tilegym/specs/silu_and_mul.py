@@ -15,7 +15,6 @@ from tilegym.contract import (
     TensorSpec,
     check_beside,
     check_not_expanded,
-    check_rank,
     check_tensor,
 )
 from tilegym.errors import ShapeError
@@ -50,8 +49,7 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None, **kwargs: Any) -> Ten
 
 
 def canonical(input: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    check_tensor("silu_and_mul", "input", input)
-    check_rank("silu_and_mul", "input", input, 1)
+    check_tensor("silu_and_mul", "input", input, least_rank=1)
     width = input.shape[-1]
     if width % 2:
         raise ShapeError(f"silu_and_mul: the last dimension of input must be even, got {width}")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_rank, check_tensor
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_tensor
 from tilegym.errors import ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import rows
@@ -42,8 +42,7 @@ MAX_COLUMNS = 262_144
 
 
 def canonical(x: Tensor) -> tuple[Tensor]:
-    check_tensor("softmax", "x", x)
-    check_rank("softmax", "x", x, 1)
+    check_tensor("softmax", "x", x, least_rank=1)
     if x.shape[-1] > MAX_COLUMNS:
         raise ShapeError(f"softmax: the last dimension of x must be at most {MAX_COLUMNS}, got {x.shape[-1]}")
     return (x,)

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 @register_impl("silu_and_mul", backend="cutile")
 def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     """See `tilegym/specs/silu_and_mul.py`."""
-    rows = as_rows(input)
-    half = rows.shape[-1] // 2
+    *outer, width = input.shape
+    half = width // 2
     if out is None:
-        shape = list(input.shape)
-        shape[-1] = half
-        out = input.new_empty(shape)
+        out = input.new_empty((*outer, half))
+    rows = as_rows(input)
     run(gated.SILU, (rows, rows, as_rows(out)), *gated.halves(half))
     return out
 
