@@ -112,6 +112,9 @@ class Contract:
     Those that the op's signature does not name may be given as keyword options."""
     dtypes: tuple[torch.dtype, ...] = field(default=FLOATS)
     """The dtypes of the first input."""
+    rounded_between: bool = False
+    """Whether the op multiplies values that it has computed and rounded to its inputs' dtype, as attention does its
+    probabilities: then the unit roundoff of that dtype, not of float32, is that of the arithmetic."""
     gradient: Gradient | None = None
     """None: the op has none."""
     outputs: tuple[str, ...] = ("output",)

@@ -6,6 +6,7 @@ up for an element, A the op on absolute values, u(t) the unit roundoff of dtype 
     norm:     |o - r|_2 <= tolerance(out) |r|_2 + t(out) sqrt(numel)
     element:  |o - r|   <= 2 u(out) |r| + C u(float32) sqrt(n) A + t(out)
 
+where u(float32) becomes that of the inputs' dtype for ops that round to it between two steps (`rounded_between`).
 The terms in t(out) are the rounding of results that underflow. C was fixed once, from PyTorch's own ops (`C` below).
 """
 
@@ -72,14 +73,16 @@ def measure(contract: Contract, arguments: dict[str, Any], actual: Any) -> tuple
         actual: what the backend returned; of a tuple, the tensors count.
     """
     semantic = {name: value for name, value in arguments.items() if name not in contract.hints}
-    canonical = [double(value) for value in contract.canonical(**semantic)]
+    given = contract.canonical(**semantic)
+    unit = unit_roundoff(tensors_of(given)[0].dtype if contract.rounded_between else torch.float32)
+    canonical = [double(value) for value in given]
     outputs, expected = tensors_of(actual), tensors_of(contract.reference(*canonical))
     got, wanted = ([tuple(tensor.shape) for tensor in some] for some in (outputs, expected))
     if got != wanted:
         raise AssertionError(f"expected shape(s) {wanted}, got {got}")
     scales = tensors_of(contract.magnitude(*canonical))
     terms = max(1, contract.reduction(*canonical))
-    return tuple(compare(*each, terms) for each in zip(outputs, expected, scales, strict=True))
+    return tuple(compare(*each, terms, unit=unit) for each in zip(outputs, expected, scales, strict=True))
 
 
 def compare(
