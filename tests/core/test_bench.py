@@ -125,7 +125,10 @@ def test_quick_takes_small_cases(op):
     """Of every op: its own cases must do, with what its gradient reads and writes."""
     found = cases(op, BF16, quick=True)
     assert len(found) == 2
-    assert all(case.backward.bytes > case.forward.bytes / 2 for case in found)
+    if registry.get_op(op).contract.gradient is None:
+        assert all(case.backward is None for case in found)
+    else:
+        assert all(case.backward.bytes > case.forward.bytes / 2 for case in found)
     assert all(case.forward.bytes <= QUICK_BYTES for case in found)
     assert cases(op, BF16)[-1].forward.bytes > 2**28
 
