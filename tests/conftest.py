@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from tests.turns import of_marked, take_turns
 from tilegym.testing import isolated
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out unless `-m` speaks of them."""
+    """Leave out slow tests, and those whose turn it is not, unless `-m` speaks of slow ones."""
+    take_turns(config, items, of_marked)
     if "slow" in config.option.markexpr:
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

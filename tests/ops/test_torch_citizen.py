@@ -150,6 +150,7 @@ def test_checkpointing_and_hooks(case):
 
 @everywhere
 @pytest.mark.parametrize(("compiler", "dynamic"), [("eager", False), ("aot_eager", True)])
+@pytest.mark.turns("compiler", "dynamic")
 def test_compile_without_a_graph_break(case, compiler, dynamic):
     torch._dynamo.reset()
     case.check(torch.compile(case.call, fullgraph=True, backend=compiler, dynamic=dynamic))
@@ -204,6 +205,7 @@ def fresh_process():
 
 @everywhere
 @pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.turns("backend", "strict")
 def test_export_and_load_in_a_fresh_process(case, strict, tmp_path, fresh_process):
     class Model(torch.nn.Module):
         def forward(self, *inputs):
@@ -278,6 +280,7 @@ def test_backward_stays_on_the_forward_s_backend(case, monkeypatch):
 
 
 @everywhere
+@pytest.mark.turns("backend")
 def test_scopes_and_defaults_recompile_once(case):
     torch._dynamo.reset()
     compiled = []
@@ -344,6 +347,7 @@ def test_autocast_leaves_kernels_alone(case):
 
 
 @everywhere
+@pytest.mark.turns("backend")
 def test_deterministic_mode(case):
     torch.use_deterministic_algorithms(True)
     try:
