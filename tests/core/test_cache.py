@@ -38,6 +38,25 @@ def test_what_was_put_is_got(folder):
     assert cache.get("traces", "key") is None
 
 
+def test_all_entries_of_a_kind_are_got_at_once(folder):
+    assert cache.entries("tuning") == {}
+    for kind, key in [("tuning", "a"), ("tuning", "b"), ("tuning-backward", "a"), ("tun", "c")]:
+        cache.put(kind, key, f"{kind} {key}")
+    assert cache.entries("tuning") == {"a": "tuning a", "b": "tuning b"}
+    assert cache.entries("tuning-backward") == {"a": "tuning-backward a"}
+
+
+def test_reading_makes_nothing_and_says_nothing(folder):
+    assert (cache.get("tuning", "key"), cache.entries("tuning")) == (None, {})
+    assert not folder.exists()
+    folder.parent.write_text("a file stands in the way")
+    assert (cache.get("tuning", "key"), cache.entries("tuning")) == (None, {})
+    folder.parent.unlink()
+    folder.parent.mkdir(mode=0o700)
+    folder.write_text("and here")
+    assert (cache.get("tuning", "key"), cache.entries("tuning")) == (None, {})
+
+
 def test_files_are_json_for_the_user_alone(folder):
     cache.put("tuning", "key", [1])
     (file,) = folder.iterdir()
@@ -48,16 +67,25 @@ def test_files_are_json_for_the_user_alone(folder):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"key": "other", "value": 1}', b'{"value": 1}', b"[" * 100_000],
-    ids=["empty", "cut", "binary", "list", "number", "other key", "no key", "deep"],
+    [
+        *(b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"key": "other", "value": 1}', b'{"value": 1}', b'{"key": "key"}'),
+        *(b'{"key": 1, "value": 1}', b'{"key": "\\ud800", "value": 1}', b"[" * 100_000),
+    ],
+    ids=[
+        *("empty", "cut", "binary", "list", "number", "other key", "no key", "no value"),
+        *("key is a number", "key is no text", "deep"),
+    ],
 )
 def test_a_broken_file_is_a_miss(folder, content):
     cache.put("tuning", "key", 1)
     (file,) = folder.iterdir()
+    cache.put("tuning", "whole", 3)
     file.write_bytes(content)
     assert cache.get("tuning", "key") is None
+    assert cache.entries("tuning") == {"whole": 3}
     cache.put("tuning", "key", 2)
     assert cache.get("tuning", "key") == 2
+    assert cache.entries("tuning") == {"key": 2, "whole": 3}
 
 
 def test_a_pickle_is_not_read(folder, tmp_path):

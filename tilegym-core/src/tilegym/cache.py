@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 import warnings
 from pathlib import Path
@@ -23,14 +24,18 @@ from tilegym.log import logger
 from tilegym.notices import once
 
 
-def directory() -> Path | None:
-    """Where results are kept, made if need be: `TILEGYM_CACHE_DIR`, or else the user's cache directory.
+def directory(*, make: bool = True) -> Path | None:
+    """Where results are kept: `TILEGYM_CACHE_DIR`, or else the user's cache directory.
 
-    None, with one warning, if it cannot be made, or if others than the user may write there.
+    None, with one warning, if it cannot be made, or if others than the user may write there. With `make=False` it
+    is None, without a word, where it is not there or cannot be read: who reads alone need not know.
     """
     path = settings().cache_dir or Path(platformdirs.user_cache_dir("tilegym", appauthor=False))
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not os.access(path, os.R_OK):
+            return None
         reason = _why_not_trusted(path)
     except OSError as error:
         reason = f"it cannot be made: {error}"
@@ -53,26 +58,45 @@ def _why_not_trusted(path: Path) -> str | None:
 
 
 def _file(folder: Path, kind: str, key: str) -> Path:
-    return folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return folder / f"{kind}-{digest[:32]}.json"
 
 
 def get(kind: str, key: str) -> Any:
     """What was put under a key; None if nothing was, or if it cannot be read."""
-    folder = directory()
+    folder = directory(make=False)
+    entry = None if folder is None else _read(_file(folder, kind, key))
+    return entry["value"] if entry is not None and entry["key"] == key else None
+
+
+def entries(kind: str) -> dict[str, Any]:
+    """All that was put of a kind and can be read, key → value, in one pass over the directory."""
+    folder = directory(make=False)
     if folder is None:
-        return None
+        return {}
     try:
-        entry = json.loads(_file(folder, kind, key).read_bytes())
+        files = [path for path in folder.iterdir() if re.fullmatch(rf"{kind}-[0-9a-f]{{32}}\.json", path.name)]
+    except OSError:
+        return {}
+    found = ((path, entry) for path in files if (entry := _read(path)) is not None)
+    return {entry["key"]: entry["value"] for path, entry in found if _file(folder, kind, entry["key"]) == path}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A file's key and value; None if it cannot be read as such."""
+    try:
+        entry = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return entry.get("value") if isinstance(entry, dict) and entry.get("key") == key else None
+    good = isinstance(entry, dict) and entry.keys() == {"key", "value"} and isinstance(entry["key"], str)
+    return entry if good else None
 
 
 def put(kind: str, key: str, value: Any) -> None:
     """Keep a JSON value under a key. Readers see the old one or the new one, never a part.
 
     Args:
-        kind: what sort of result it is, as the beginning of a file name: lower-case letters.
+        kind: what sort of result it is, as the beginning of a file name: lower-case letters, digits, `-` and `_`.
         key: all that the result depends on.
         value: what `json` can write.
     """

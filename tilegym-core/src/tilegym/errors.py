@@ -80,6 +80,10 @@ class WrongAnswerError(TileGymError, AssertionError):
     """A result is further from the reference than its error bound, or has another shape; it is not timed."""
 
 
+class RecordError(TileGymError, ValueError):
+    """JSON does not have the fields, or a field not the type, of the record that it should be."""
+
+
 class ResultsError(TileGymError, ValueError):
     """A file with results of a benchmark cannot be read or written, or holds none."""
 

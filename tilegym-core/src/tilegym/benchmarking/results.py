@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Mapping  # noqa: TC003 - `from_json` reads the annotations
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from functools import cache
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Final, Literal
 
-from tilegym.errors import ResultsError
+from tilegym.errors import RecordError, ResultsError
 from tilegym.files import write_whole
+from tilegym.records import from_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,12 +23,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 """Version of the file's form; grows when a field changes its meaning."""
 
-_LARGEST: Final = 1e30
-"""No figure here comes near it, in any unit."""
-
 Direction = Literal["forward", "backward"]
 Unit = Literal["GB/s", "TFLOP/s"]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,10 +144,13 @@ def read(path: Path) -> Results:
         raise ResultsError(f"{path} cannot be read as results of a benchmark: {error}") from error
     if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
         raise ResultsError(f"{path}: schema must be {SCHEMA}, got {data['schema']!r}; another TileGym wrote this file")
-    results = _record(Results, data, str(path))
+    try:
+        results = from_json(Results, data, str(path))
+    except RecordError as error:
+        raise ResultsError(str(error)) from None
     if not _is_utc(results.date):
         expected = "2026-11-30T14:00:00+00:00"
-        raise ResultsError(f"{path}: date: expected one such as {expected}, got {_shown(results.date)}")
+        raise ResultsError(f"{path}: date: expected one such as {expected}, got {results.date!r}")
     return results
 
 
@@ -165,45 +163,3 @@ def _is_utc(date: str) -> bool:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
-
-
-@cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    return get_type_hints(cls)  # once a class: a file has thousands of rows
-
-
-def _record(cls: type[T], data: Any, where: str) -> T:
-    """A dataclass from a JSON object that has its fields and no others."""
-    if not isinstance(data, dict):
-        raise ResultsError(f"{where}: expected an object with the fields of {cls.__name__}, got {_shown(data)}")
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # T is one of the dataclasses above
-    if wrong := sorted(names ^ data.keys()):
-        raise ResultsError(f"{where}: fields missing or unknown: {', '.join(wrong)}")
-    hints = _hints(cls)  # type: ignore[arg-type]  # mypy takes a class for something that cannot be hashed
-    return cls(**{name: _value(hint, data[name], f"{where}: {name}") for name, hint in hints.items()})
-
-
-def _value(hint: Any, data: Any, where: str) -> Any:
-    """A value of the type that a field's hint names."""
-    origin, args = get_origin(hint), get_args(hint)
-    if NoneType in args:  # X | None
-        return None if data is None else _value(args[0], data, where)
-    if is_dataclass(hint):
-        return _record(hint, data, where)  # type: ignore[arg-type]  # a class, not an instance
-    if origin is tuple and isinstance(data, list):
-        return tuple(_value(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
-    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(data, dict):
-        return {key: _value(args[1], item, f"{where}[{key!r}]") for key, item in data.items()}
-    if (hint in (str, bool) and type(data) is hint) or (origin is Literal and data in args):
-        return data
-    if hint in (int, float) and type(data) in (int, hint):
-        if not 0 <= data < _LARGEST:
-            raise ResultsError(f"{where}: expected a number from 0 on, got {_shown(data)}")
-        return hint(data)
-    expected = " or ".join(map(repr, args)) if origin is Literal else getattr(hint, "__name__", str(hint))
-    raise ResultsError(f"{where}: expected {expected}, got {_shown(data)}")
-
-
-def _shown(data: Any) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else f"{text[:57]}..."
