@@ -27,7 +27,7 @@ def test_both_languages_show_the_same_steps_and_code():
     texts = [guide.read_text(encoding="utf-8") for guide in (ENGLISH, FRENCH)]
     blocks = [re.findall(r"```\w+\n(.*?)```", re.sub(r" +#.*", "", text), re.DOTALL) for text in texts]
     assert blocks[0] == blocks[1]
-    assert len(blocks[0]) == 4
+    assert len(blocks[0]) == 5
     steps = [re.findall(r"^## \w+ (\d)", re.sub("Étape", "Step", text), re.MULTILINE) for text in texts]
     assert steps == [list("123456")] * 2
 

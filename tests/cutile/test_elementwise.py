@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilegym_cutile.elementwise import in_step, plan
+from tilegym_cutile.elementwise import forward_kernel, in_step, plan
 from tilegym_cutile.runtime import ARCHITECTURES
 
 
@@ -53,5 +53,7 @@ def test_a_number_without_dimensions_is_one_row():
     ],
 )
 def test_small_tensors_are_spread_over_the_device(shape, tile, blocks):
-    made = plan(*shape, 2048, ARCHITECTURES["sm_90"])
+    kernel = forward_kernel("tiles", lambda x, _: x)
+    made = plan(kernel, *shape, 2, 2048, ARCHITECTURES["sm_90"])
+    assert made.kernel is kernel
     assert (made.grid, made.sizes[3:5]) == ((blocks,), tile)

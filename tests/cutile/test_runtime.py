@@ -30,7 +30,8 @@ class FakeExecutor:
     def __init__(self, device):
         self.device = device
         self.launches = []
-        self.target = Target(arch="sm_90", capability=(9, 0), num_sms=7 + (device.index or 0), shared_memory=1024)
+        num_sms = 7 + (device.index or 0)
+        self.target = Target(name="Fake", arch="sm_90", capability=(9, 0), num_sms=num_sms, shared_memory=1024)
 
     def launch(self, kernel, grid, args):
         self.launches.append((kernel, grid, args))
@@ -160,7 +161,9 @@ def two_gpus(executors, monkeypatch):
         yield
         state.current = before
 
-    properties = SimpleNamespace(major=9, minor=0, multi_processor_count=132, shared_memory_per_block_optin=232448)
+    properties = SimpleNamespace(
+        name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, shared_memory_per_block_optin=232448
+    )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: state.current, raising=False)
     monkeypatch.setattr(torch.cuda, "device", device)
@@ -183,7 +186,8 @@ def test_gpu_launches_on_the_tensors_device_and_its_current_stream(two_gpus, ind
     assert two_gpus.launches == [(index, 1000 + index, 0)]
     assert two_gpus.current == 0
     target = executor.target
-    assert (target.arch, target.capability, target.num_sms, target.shared_memory) == ("sm_90", (9, 0), 132, 232448)
+    assert (target.name, target.arch, target.capability) == ("NVIDIA H200", "sm_90", (9, 0))
+    assert (target.num_sms, target.shared_memory) == (132, 232448)
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -26,7 +26,7 @@ def from_json(cls: type[T], data: Any, where: str) -> T:
 
     Args:
         cls: the dataclass; its fields may be str, bool, int, float, Literal, dataclasses, tuples and mappings of these,
-            and None beside one of them.
+            None beside one of them, and Any, which is taken as it is.
         data: what `json.loads` gave.
         where: how errors name it.
 
@@ -54,7 +54,7 @@ def _value(hint: Any, data: Any, where: str) -> Any:
         return tuple(_value(items[index], item, f"{where}[{index}]") for index, item in enumerate(data))
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(data, dict):
         return {key: _value(args[1], item, f"{where}[{key!r}]") for key, item in data.items()}
-    if (hint in (str, bool) and type(data) is hint) or (origin is Literal and data in args):
+    if hint is Any or (hint in (str, bool) and type(data) is hint) or (origin is Literal and data in args):
         return data
     if hint in (int, float) and type(data) in (int, hint):
         if not 0 <= data < _LARGEST:

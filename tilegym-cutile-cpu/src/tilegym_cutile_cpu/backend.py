@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class CpuExecutor:
     """Runs kernels on CPU tensors, as if on a small device, so that persistent loops take several turns."""
 
-    target = Target(arch="sm_90", capability=(9, 0), num_sms=4, shared_memory=227 * 1024)
+    target = Target(name="cutile-cpu", arch="sm_90", capability=(9, 0), num_sms=4, shared_memory=227 * 1024)
 
     def __init__(self, device: torch.device) -> None:
         """There is one CPU; nothing is kept of it."""

@@ -5,7 +5,7 @@ Kernels take the arrays `(*outer, N)`, then the sizes that `run` appends, and be
 
 from __future__ import annotations
 
-import functools
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ import cuda.tile as ct
 
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import as_split_rows, next_power_of_2, rows_per_block
-from tilegym_cutile.runtime import Target, executor_of
+from tilegym_cutile.runtime import Hints, Target, executor_of, with_hints
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import cached, tuned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -113,23 +114,55 @@ def _adjacent(tensors: tuple[Tensor, ...]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """A launch but for its kernel and arrays."""
+class TileConfig:
+    """What a block takes."""
 
+    elements: int
+    hints: Hints
+
+
+def search_space(m: int, n: int, target: Target) -> Iterator[TileConfig]:
+    """What is worth trying: with larger tiles than these, some SM would have none."""
+    most = max(_SMALLEST_TILE, next_power_of_2(-(-m * n // target.num_sms)))
+    for tile, warps in itertools.product((256, 512, 1024, 2048, 4096, 8192), (None, 4, 8)):
+        if tile <= most:
+            yield TileConfig(elements=tile, hints=Hints(num_worker_warps=warps))
+
+
+@tuned("elementwise", space=search_space, bucketed=("m", "n"))
+def heuristic(
+    kernel: ct.kernel,  # noqa: ARG001 - tells tuned configurations apart
+    m: int,
+    n: int,
+    itemsize: int,  # noqa: ARG001 - likewise
+    target: Target,
+    *,
+    elements: int,
+) -> TileConfig:
+    """For m rows of n columns, tiles of so many elements, or fewer lest an SM go without."""
+    most = max(_SMALLEST_TILE, next_power_of_2(-(-m * n // target.num_sms)))
+    return TileConfig(elements=min(elements, most), hints=Hints())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A launch but for its arrays."""
+
+    kernel: ct.kernel
     grid: tuple[int]
     sizes: tuple[Any, ...]
     """What `tiles.place` takes."""
 
 
-@functools.lru_cache(maxsize=1024)
-def plan(m: int, n: int, elements: int, target: Target) -> Plan:
-    """How m rows of n columns are shared out: tiles of so many elements, or fewer lest an SM go without."""
-    elements = min(elements, max(_SMALLEST_TILE, next_power_of_2(-(-m * n // target.num_sms))))
-    columns = min(next_power_of_2(n), elements)
-    rows = rows_per_block(m, columns, elements, target.num_sms)
+@cached
+def plan(kernel: ct.kernel, m: int, n: int, itemsize: int, elements: int, target: Target) -> Plan:
+    """How m rows of n columns are shared out, where a kernel likes tiles of so many elements."""
+    config = heuristic(kernel, m, n, itemsize, target, elements=elements)
+    columns = min(next_power_of_2(n), config.elements)
+    rows = rows_per_block(m, columns, config.elements, target.num_sms)
     across = -(-n // columns)
     sizes = (m, n, across, rows, columns, m % rows != 0, n % columns != 0)
-    return Plan(grid=(-(-m // rows) * across,), sizes=sizes)
+    return Plan(kernel=with_hints(kernel, config.hints), grid=(-(-m // rows) * across,), sizes=sizes)
 
 
 def run(kernel: ct.kernel, arrays: tuple[Tensor, ...], *more: int, n: int | None = None, elements: int = 2048) -> None:
@@ -142,5 +175,5 @@ def run(kernel: ct.kernel, arrays: tuple[Tensor, ...], *more: int, n: int | None
     if total == 0:
         return
     executor = executor_of(last)
-    made = plan(total // width, width if n is None else n, elements, executor.target)
-    executor.launch(kernel, made.grid, (*arrays, *more, *made.sizes))
+    made = plan(kernel, total // width, width if n is None else n, last.element_size(), elements, executor.target)
+    executor.launch(made.kernel, made.grid, (*arrays, *more, *made.sizes))

@@ -6,7 +6,6 @@ Both read a row once where it fits in registers, and twice, in chunks, where it 
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
@@ -17,14 +16,19 @@ from tilegym_cutile.rows import (
     MOST_COLUMNS,
     RowConfig,
     as_split_rows,
+    chunked_row_configs,
     next_power_of_2,
     optional_rows,
     rows_per_block,
+    whole_row_configs,
 )
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import tuned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 
@@ -157,8 +161,25 @@ def affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask: 
     return values
 
 
-@functools.lru_cache(maxsize=1024)
-def heuristic(m: int, n: int, target: Target, *, centered: bool, chunked: bool = False) -> RowConfig:
+def search_space(m: int, n: int, *, chunked: bool) -> Iterator[RowConfig]:
+    """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
+    columns = next_power_of_2(n)
+    if columns <= MOST_COLUMNS and not chunked:
+        yield from whole_row_configs(m, columns)
+    if columns >= MOST_COLUMNS // 2 or chunked:
+        yield from chunked_row_configs(columns, (2048, 4096, 8192))
+
+
+@tuned("norm", space=search_space, bucketed=("m",))
+def heuristic(
+    m: int,
+    n: int,
+    itemsize: int,  # noqa: ARG001 - tells tuned configurations apart
+    target: Target,
+    *,
+    centered: bool,
+    chunked: bool = False,
+) -> RowConfig:
     """The configuration for m rows of n columns, from what an H200 likes.
 
     No block goes through several tiles of rows: such a loop costs too many registers.
@@ -207,7 +228,8 @@ def normalize(
         return y
     statistics = (optional_rows(one, 0) for one in (mean, rstd))
     arrays = (x_rows, optional_rows(weight, columns), optional_rows(bias, columns), y_rows, *statistics)
-    config = heuristic(m, n, target_of(x), centered=centered, chunked=chunked or given is not None)
+    chunked = chunked or given is not None
+    config = heuristic(m, n, x.element_size(), target_of(x), centered=centered, chunked=chunked)
     ragged = config.ragged(m, n)
     args = (eps, offset, centered, inner)
     if config.chunked:

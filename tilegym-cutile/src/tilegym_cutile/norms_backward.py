@@ -11,7 +11,7 @@ dy * normed and of dy over all rows: a block goes through many rows and leaves f
 
 from __future__ import annotations
 
-import functools
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,22 @@ import torch
 from tilegym_cutile import tiles
 from tilegym_cutile.norms import affine
 from tilegym_cutile.reductions import sum_rows
-from tilegym_cutile.rows import MOST_COLUMNS, RowConfig, as_split_rows, next_power_of_2, optional_rows, rows_per_block
+from tilegym_cutile.rows import (
+    MOST_COLUMNS,
+    RowConfig,
+    as_split_rows,
+    fits_registers,
+    next_power_of_2,
+    optional_rows,
+    rows_per_block,
+)
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import tuned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 
@@ -169,13 +180,37 @@ _TAKEN_APART = 1024
 """Elements of a tile whose columns' numbers are taken apart to index several dimensions: each has its own address."""
 
 
-@functools.lru_cache(maxsize=1024)
-def backward_heuristic(m: int, n: int, target: Target, *, lean: bool, inner: int) -> BackwardConfig:
+def search_space(m: int, n: int, itemsize: int, *, inner: int) -> Iterator[BackwardConfig]:
+    """What is worth trying: two tiles are held at once, and two more as they are stored if loaded ahead."""
+    columns = next_power_of_2(n)
+    if inner > 1:
+        return
+    if columns > MOST_COLUMNS // 2:
+        for width, warps in itertools.product((1024, 2048, 4096), (4, 8)):
+            hints = Hints(num_worker_warps=warps)
+            yield BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
+        return
+    for elements, warps, blocks, ahead in itertools.product((2048, 4096, 8192), (4, 8), (1, 2, 4), (True, False)):
+        rows = max(1, min(elements // columns, next_power_of_2(m)))
+        held = rows * columns * (2 + (itemsize // 2 if ahead else 0))
+        if fits_registers(held, warps, blocks):
+            yield BackwardConfig(
+                chunked=False,
+                rows=rows,
+                columns=columns,
+                blocks_per_sm=blocks,
+                ahead=ahead,
+                hints=Hints(num_worker_warps=warps),
+            )
+
+
+@tuned("norm_backward", space=search_space, bucketed=("m",))
+def backward_heuristic(m: int, n: int, itemsize: int, target: Target, *, bare: bool, inner: int) -> BackwardConfig:
     """How dx goes about m rows of n columns: so that enough is being loaded at any time, and registers suffice.
 
-    Of 16-bit elements, without mean and bias, more is held or loaded ahead: `lean`. `inner` dimensions make up a row.
+    Of 16-bit elements more is held or loaded ahead, if `bare`: without mean and bias. `inner` dimensions make up a row.
     """
-    columns = next_power_of_2(n)
+    columns, lean = next_power_of_2(n), itemsize == 2 and bare
     if columns > (MOST_COLUMNS // 2 if inner == 1 else _TAKEN_APART):
         width, hints = 4096 if inner == 1 else _TAKEN_APART, Hints(num_worker_warps=8)
         return BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
@@ -233,8 +268,8 @@ def gradients(
         strips = strip_heuristic(inner=inner)
         return dx, *_launch_rows(arrays, optional_rows(dx, columns), summed, (*constants, True), strips)
     dx_rows = optional_rows(dx, columns)
-    lean = x.element_size() == 2 and mean is None and summed[1] is None
-    config = backward_heuristic(m, n, target_of(x), lean=lean, inner=inner)
+    bare = mean is None and summed[1] is None
+    config = backward_heuristic(m, n, x.element_size(), target_of(x), bare=bare, inner=inner)
     if config.chunked:
         for rows in dx_rows:
             args = (*arrays, rows, *constants, config.columns, config.ragged(m, n)[1])

@@ -7,14 +7,17 @@ nothing: dimensions are merged where strides allow, and those that do not merge 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from tilegym_cutile.runtime import Hints
 
-    from tilegym_cutile.runtime import Hints
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
 
 MOST_COLUMNS = 16384
 """The widest row that fits in one block's registers, in float32, on every architecture."""
@@ -86,3 +89,31 @@ def rows_per_block(m: int, columns: int, elements: int, num_sms: int) -> int:
     """How many rows make a tile of about `elements`, or fewer where m rows would leave SMs without a block."""
     wanted = min(elements // columns, next_power_of_2(-(-m // num_sms)))
     return max(1, wanted)
+
+
+_REGISTERS = 2**16
+"""Of an SM; a thread has at most 255."""
+_SPARE = 32
+"""Registers of a thread that hold no elements."""
+
+
+def fits_registers(elements: int, warps: int, occupancy: int | None = None) -> bool:
+    """Whether a block can hold so many float32 elements at once, and about so many such blocks fit on an SM."""
+    threads = 32 * warps
+    return elements // threads + _SPARE <= min(255, _REGISTERS // (threads * (occupancy or 1)))
+
+
+def whole_row_configs(m: int, columns: int, *, tiles: int = 1) -> Iterator[RowConfig]:
+    """What is worth trying for m whole rows, `columns` wide as tiles are, of which a block holds so many at once."""
+    for elements, warps, occupancy in itertools.product((1024, 2048, 4096, 8192), (4, 8), (None, 2, 4, 8)):
+        rows = max(1, min(elements // columns, next_power_of_2(m)))
+        if fits_registers(tiles * rows * columns, warps, occupancy):
+            hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+            yield RowConfig(chunked=False, rows=rows, columns=columns, hints=hints)
+
+
+def chunked_row_configs(columns: int, widths: tuple[int, ...]) -> Iterator[RowConfig]:
+    """What is worth trying for rows, whose next power of two is `columns`, in chunks of these widths."""
+    for width, warps, occupancy in itertools.product(widths, (4, 8), (None, 2)):
+        hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+        yield RowConfig(chunked=True, rows=1, columns=min(columns, width), hints=hints)

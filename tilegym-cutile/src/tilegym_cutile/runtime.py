@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 class Target:
     """What a heuristic may know of the device that will run a kernel. One object per device: a cheap key of caches."""
 
+    name: str
+    """As the driver names the device: "NVIDIA H200"; of a make-believe one, nothing that a driver says."""
     arch: str
     """As the compiler names it: "sm_90"."""
     capability: tuple[int, int]
@@ -73,6 +75,7 @@ class _CudaExecutor:
         properties = torch.cuda.get_device_properties(device)
         self._index = torch.cuda.current_device() if device.index is None else device.index
         self.target = Target(
+            name=properties.name,
             arch=f"sm_{properties.major}{properties.minor}",
             capability=(properties.major, properties.minor),
             num_sms=properties.multi_processor_count,
@@ -138,18 +141,20 @@ def target_of(tensor: Tensor) -> Target:
 def launch(kernel: ct.kernel, grid: Grid, args: tuple[Any, ...], *, hints: Hints | None = None) -> None:
     """Run `kernel` over `grid` on the device of the first tensor in `args`, on that device's current stream."""
     if hints is not None:
-        kernel = _with_hints(kernel, hints)
+        kernel = with_hints(kernel, hints)
     executor_of(_first_tensor(args)).launch(kernel, grid, args)
 
 
 _hinted: dict[tuple[ct.kernel, Hints], ct.kernel] = {}
 
 
-def _with_hints(kernel: ct.kernel, hints: Hints) -> ct.kernel:
+def with_hints(kernel: ct.kernel, hints: Hints) -> ct.kernel:
     """`kernel` with `hints`: one object per pair, since each has a compile cache of its own."""
     hinted = _hinted.get((kernel, hints))
     if hinted is None:
         given = {f.name: value for f in fields(hints) if (value := getattr(hints, f.name)) is not None}
+        if not given:
+            return kernel
         hinted = _hinted.setdefault((kernel, hints), kernel.replace_hints(**given))  # type: ignore[no-untyped-call] # cuda-tile is untyped
     return hinted
 
@@ -192,12 +197,12 @@ _recorder: contextvars.ContextVar[_Recorder | None] = contextvars.ContextVar("ti
 
 _KIB = 1024
 ARCHITECTURES = {
-    target.arch: target
-    for target in (
-        Target(arch="sm_80", capability=(8, 0), num_sms=108, shared_memory=163 * _KIB),  # A100
-        Target(arch="sm_90", capability=(9, 0), num_sms=132, shared_memory=227 * _KIB),  # H100, H200
-        Target(arch="sm_100", capability=(10, 0), num_sms=148, shared_memory=227 * _KIB),  # B200
-        Target(arch="sm_120", capability=(12, 0), num_sms=188, shared_memory=99 * _KIB),  # RTX PRO 6000
+    arch: Target(name=arch, arch=arch, capability=capability, num_sms=num_sms, shared_memory=kib * _KIB)
+    for arch, capability, num_sms, kib in (
+        ("sm_80", (8, 0), 108, 163),  # A100
+        ("sm_90", (9, 0), 132, 227),  # H100, H200
+        ("sm_100", (10, 0), 148, 227),  # B200
+        ("sm_120", (12, 0), 188, 99),  # RTX PRO 6000
     )
 }
 """The make-believe devices of `recording()`, by architecture."""

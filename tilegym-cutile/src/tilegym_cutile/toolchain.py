@@ -132,6 +132,13 @@ def why_cuda_home_is_in_the_way(cuda_home: str | None) -> str | None:
     return None
 
 
+def compiler_versions() -> dict[str, str | None]:
+    """What a kernel's machine code depends on, besides the kernel and the device; None: absent."""
+    compiler = find_compiler() if why_no_cuda_tile() is None else None
+    release = None if compiler is None or compiler.release is None else _dotted(compiler.release)
+    return {"cuda-tile": _installed("cuda-tile"), "tileiras": release}
+
+
 def versions() -> dict[str, str | None]:
     """What is here of all that a kernel needs, for reports; None: absent."""
     compiler = find_compiler() if why_no_cuda_tile() is None else None

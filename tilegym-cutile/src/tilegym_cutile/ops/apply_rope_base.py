@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
@@ -10,10 +12,13 @@ import torch
 from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import next_power_of_2, rows_per_block
-from tilegym_cutile.runtime import Target, launch, target_of
+from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import tuned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 
@@ -112,10 +117,35 @@ def _store(array: Any, index: Any, value: Any, mask: Any) -> None:
     ct.scatter(array, index, ct.astype(value, array.dtype), mask=mask, check_bounds=False)
 
 
-def heuristic(positions: int, heads: int, size: int, target: Target) -> tuple[int, int]:
-    """Positions and heads per block: some of each, since either may be what lies together in memory."""
-    heads_tile = min(next_power_of_2(heads), 8)
-    return rows_per_block(positions, heads_tile * next_power_of_2(size), 4096, target.num_sms), heads_tile
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RopeConfig:
+    """What a block takes."""
+
+    positions: int
+    heads: int
+    hints: Hints | None = None
+
+
+def search_space(positions: int, heads: int, size: int) -> Iterator[RopeConfig]:
+    """What is worth trying."""
+    for at_once, together in itertools.product((1, 2, 4, 8, 16, 32), repeat=2):
+        elements = at_once * together * next_power_of_2(size)
+        if at_once <= next_power_of_2(positions) and together <= next_power_of_2(heads) and 1024 <= elements <= 8192:
+            yield RopeConfig(positions=at_once, heads=together)
+
+
+@tuned("rope", space=search_space, bucketed=("positions",))
+def heuristic(
+    positions: int,
+    heads: int,
+    size: int,
+    itemsize: int,  # noqa: ARG001 - tells tuned configurations apart
+    target: Target,
+) -> RopeConfig:
+    """Some positions and some heads, since either may be what lies together in memory."""
+    together = min(next_power_of_2(heads), 8)
+    at_once = rows_per_block(positions, together * next_power_of_2(size), 4096, target.num_sms)
+    return RopeConfig(positions=at_once, heads=together)
 
 
 @register_impl("apply_rope_base", backend="cutile")
@@ -145,11 +175,12 @@ def _rotated(
     cos, sin, position_ids = tables
     half, size = cos.shape[-1] // 2, q.shape[3]
     rest = size - 2 * half
-    block, heads_block = heuristic(batch * length, max(heads, kv_heads), size, target_of(q))
+    config = heuristic(batch * length, max(heads, kv_heads), size, q.element_size(), target_of(q))
+    block, heads_block = config.positions, config.heads
     blocks = -(-heads // heads_block), -(-kv_heads // heads_block)
     arrays = (q, k, cos, sin, () if position_ids is None else (position_ids,), *outs)
     widths = (half, next_power_of_2(half), rest, next_power_of_2(rest) if rest else 0)
     ragged = (length % block != 0, heads % heads_block != 0 or kv_heads % heads_block != 0)
     args = (*arrays, length, *blocks, block, heads_block, widths, *ragged, heads_dim, backward)
-    launch(rope_tiles, (batch * -(-length // block) * sum(blocks),), args)
+    launch(rope_tiles, (batch * -(-length // block) * sum(blocks),), args, hints=config.hints)
     return outs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,22 @@ import torch
 
 from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
-from tilegym_cutile.rows import MOST_COLUMNS, RowConfig, as_rows, next_power_of_2, rows_per_block
+from tilegym_cutile.rows import (
+    MOST_COLUMNS,
+    RowConfig,
+    as_rows,
+    chunked_row_configs,
+    next_power_of_2,
+    rows_per_block,
+    whole_row_configs,
+)
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import tuned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 _LOWEST = torch.finfo(torch.float32).min
@@ -102,8 +112,24 @@ def _store_group(
         tiles.store(y, row, column, weights * scale, tiles.inside(column, n, ragged))
 
 
-@functools.lru_cache(maxsize=1024)
-def heuristic(m: int, n: int, target: Target, *, chunked: bool | None = None) -> RowConfig:
+def search_space(m: int, n: int, *, chunked: bool | None) -> Iterator[RowConfig]:
+    """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
+    columns = next_power_of_2(n)
+    if columns <= MOST_COLUMNS and not chunked:
+        yield from whole_row_configs(m, columns)
+    if columns >= MOST_COLUMNS // 2 or chunked:
+        yield from chunked_row_configs(columns, (1024, 2048, 4096))
+
+
+@tuned("softmax", space=search_space, bucketed=("m",))
+def heuristic(
+    m: int,
+    n: int,
+    itemsize: int,  # noqa: ARG001 - tells tuned configurations apart
+    target: Target,
+    *,
+    chunked: bool | None = None,
+) -> RowConfig:
     """The configuration for m rows of n columns, from what an H200 likes."""
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
@@ -130,7 +156,7 @@ def softmax(
         return y
     x_rows, y_rows = as_rows(x), as_rows(y)
     m, n = y_rows.shape
-    config = heuristic(m, n, target_of(x), chunked=use_chunked)
+    config = heuristic(m, n, x.element_size(), target_of(x), chunked=use_chunked)
     if config.chunked:
         vectors = all(a.stride(-1) == 1 and a.stride(0) * a.element_size() % 16 == 0 for a in (x_rows, y_rows))
         group = _GROUP_BYTES if vectors else _GROUP_BYTES // 4  # element by element, there are loads enough
@@ -186,8 +212,22 @@ def softmax_backward_chunks(
         tiles.store(dx, row, column, weights * (tiles.load(dy, row, column, mask) - mean), mask)
 
 
-@functools.lru_cache(maxsize=1024)
-def backward_heuristic(m: int, n: int, target: Target) -> RowConfig:
+def backward_search_space(m: int, n: int) -> Iterator[RowConfig]:
+    """What is worth trying."""
+    columns = next_power_of_2(n)
+    if columns <= MOST_COLUMNS:
+        yield from whole_row_configs(m, columns, tiles=2)
+    if columns >= MOST_COLUMNS // 2:
+        yield from chunked_row_configs(columns, (1024, 2048, 4096))
+
+
+@tuned("softmax_backward", space=backward_search_space, bucketed=("m",))
+def backward_heuristic(
+    m: int,
+    n: int,
+    itemsize: int,  # noqa: ARG001 - tells tuned configurations apart
+    target: Target,
+) -> RowConfig:
     """The backward's configuration for m rows of n columns: two tiles to hold rather than one."""
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS:
@@ -208,7 +248,7 @@ def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
         return dx
     arrays = (as_rows(grad_output), as_rows(output), as_rows(dx))
     m, n = arrays[-1].shape
-    config = backward_heuristic(m, n, target_of(output))
+    config = backward_heuristic(m, n, output.element_size(), target_of(output))
     ragged = config.ragged(m, n)
     if config.chunked:
         launch(softmax_backward_chunks, (m,), (*arrays, n, config.columns, ragged[1]), hints=config.hints)
