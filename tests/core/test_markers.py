@@ -39,7 +39,7 @@ def test_one_of_those_that_take_turns_runs(one, other, request):
 @pytest.mark.parametrize(("markexpr", "left"), [("", 3), ("slow or not slow", 6)])
 def test_turns_are_told_to_pytest(markexpr, left):
     told = []
-    hook = SimpleNamespace(pytest_deselected=lambda items: told.extend(items))
+    hook = SimpleNamespace(pytest_deselected=lambda *, items: told.extend(items))
     config = SimpleNamespace(option=SimpleNamespace(markexpr=markexpr), hook=hook)
     items = ["a1", "a2", "a3", "b1", "b2", "c"]
     take_turns(config, items, lambda item: None if item == "c" else item[0])
