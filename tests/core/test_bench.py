@@ -146,6 +146,15 @@ def test_a_contract_without_benchmarks_gives_its_largest_samples(monkeypatch):
     assert shapes[-1] == (1, 262144)
 
 
+def test_other_samples_may_take_the_place_of_the_contracts(softmax):
+    register("mine", right)
+    samples = [Sample(name=f"{m}x8", args={"x": TensorSpec(shape=(m, 8))}) for m in (9, 3, 7, 5)]
+    found = cases("softmax", BF16, samples=samples)
+    assert [(case.sample.name, case.forward.bytes) for case in found] == [(f"{m}x8", 32 * m) for m in (3, 5, 7, 9)]
+    planned = plan(["softmax"], [BF16], CPU, samples={"softmax": samples[:1]})
+    assert [case.sample.name for case, _, _ in planned.entries] == ["9x8"]
+
+
 def test_cases_of_what_has_none():
     tilegym.dispatch("lawless")(lambda x: x)
     with pytest.raises(RegistrationError, match="'lawless' has no contract"):

@@ -60,17 +60,22 @@ def explain_report(
 
 def _arguments(op: Op, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
     """Arguments that the contract accepts, made from one of its samples with the first tensor brought to a shape."""
+    return materialize(sample_of_shape(op, shape, dtype), dtype=dtype, device=device)
+
+
+def sample_of_shape(op: Op, shape: tuple[int, ...], dtype: torch.dtype) -> Sample:
+    """One of the contract's samples, with the first tensor brought to a shape, that the contract accepts."""
     if op.contract is None:
         raise typer.BadParameter(f"{op.name} has no contract to make arguments from; leave --shape out")
     contract, refused = op.contract, None
     for sample in _resized(contract.samples(), shape):
-        arguments = materialize(sample, dtype=dtype, device=device)
+        arguments = materialize(sample, dtype=dtype, device="meta")
         try:
             contract.canonical(**{key: value for key, value in arguments.items() if key not in contract.hints})
         except ContractError as error:
             refused = refused or error
         else:
-            return arguments
+            return Sample(name="x".join(map(str, shape)), args=sample.args)
     why = refused or "it has no sample to start from"
     raise typer.BadParameter(f"no arguments of {op.name} go with a first tensor of shape {shape}: {why}")
 

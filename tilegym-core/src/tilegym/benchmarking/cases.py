@@ -14,6 +14,8 @@ from tilegym.testing.accuracy import tensors_of
 from tilegym.text import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tilegym.contract import Contract, Gradient, Sample
     from tilegym.op import Op
 
@@ -55,7 +57,7 @@ class Case:
         return materialize(self.sample, dtype=self.dtype, device=device)
 
 
-def cases(name: str, dtype: torch.dtype, *, quick: bool = False) -> list[Case]:
+def cases(name: str, dtype: torch.dtype, *, quick: bool = False, samples: Iterable[Sample] | None = None) -> list[Case]:
     """The cases of an op, the smallest first.
 
     They are the contract's `benchmarks`; for a contract without, the largest of its `samples`.
@@ -64,6 +66,7 @@ def cases(name: str, dtype: torch.dtype, *, quick: bool = False) -> list[Case]:
         name: the op's.
         dtype: that of the samples.
         quick: a few small ones alone (`QUICK_BYTES`); the smallest if none is small.
+        samples: these instead of the contract's.
 
     Raises:
         UnknownOpError: nothing has this name.
@@ -77,9 +80,10 @@ def cases(name: str, dtype: torch.dtype, *, quick: bool = False) -> list[Case]:
     if dtype not in contract.dtypes:
         accepted = listed(str(one).removeprefix("torch.") for one in contract.dtypes)
         raise DtypeError(f"op {name!r} takes {accepted}, not {str(dtype).removeprefix('torch.')}")
-    found = [_case(op, contract, sample, dtype) for sample in (contract.benchmarks or contract.samples)()]
+    wanted = samples if samples is not None else (contract.benchmarks or contract.samples)()
+    found = [_case(op, contract, sample, dtype) for sample in wanted]
     found.sort(key=lambda case: case.forward.bytes)
-    if contract.benchmarks is None:
+    if contract.benchmarks is None and samples is None:
         found = found[-_LARGEST_SAMPLES:]
     if quick:
         found = [case for case in found if case.forward.bytes <= QUICK_BYTES][:_QUICK_CASES] or found[:1]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tilegym.benchmarking.cases import Case
     from tilegym.benchmarking.results import Direction
+    from tilegym.contract import Sample
 
     Entry = tuple[Case, Direction, tuple[str, ...]]
     """A case, a direction, and the backends."""
@@ -51,6 +52,7 @@ def plan(
     backends: Sequence[str] | None = None,
     quick: bool = False,
     backward: bool = False,
+    samples: Mapping[str, Iterable[Sample]] | None = None,
 ) -> Plan:
     """What to time.
 
@@ -61,6 +63,7 @@ def plan(
         backends: names, of which those that implement an op take part; None: all that can run on the device, peers too.
         quick: small cases alone; the smallest of every op come first, lest time run out before all ops had their turn.
         backward: gradients too, where an op has them.
+        samples: by op, the cases instead of its contract's.
 
     Raises:
         UnknownOpError, UnknownBackendError, BackendUnavailableError: a name that nothing has, or nothing here.
@@ -77,7 +80,7 @@ def plan(
         servants = _candidates(name, device, left_out) if chosen is None else _able(name, chosen, left_out)
         for dtype in dtypes:
             try:
-                found = cases(name, dtype, quick=quick)
+                found = cases(name, dtype, quick=quick, samples=None if samples is None else samples[name])
             except ContractError as error:  # only an op that was named must take the dtype
                 if ops:
                     raise

@@ -78,21 +78,26 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
             elif key in too_slow:
                 outcome = f"not run: {too_slow[key]}"
             else:
-                outcome = _measured(case, direction, backend, sets, options)
+                outcome = measured(case, direction, backend, sets, options)
                 if isinstance(outcome, str) and outcome.startswith(_SLOW):
                     too_slow[key] = f"at {case.sample.name} {outcome}"
             yield _row(case, direction, backend, outcome, ceilings, options)
 
 
-def _measured(
+def measured(
     case: Case, direction: Direction, backend: str, sets: list[dict[str, Any]], options: Options
 ) -> Timing | str:
-    """The timing, or why there is none."""
+    """The timing, or why there is none; whatever is wrong with one backend, nothing is raised.
+
+    Args:
+        case: what is called.
+        direction: what of it is timed.
+        backend: its name.
+        sets: arguments, which calls take in turn; the first are those of the case, whose result is checked.
+        options: how to time.
+    """
     try:
-        if direction == "forward":
-            calls = checked_calls(case.op, case.contract, backend, sets)
-        else:
-            calls = _backward(case, backend, sets)
+        calls = calls_of(case, direction, backend, sets)
         took = _seconds_of(calls[-1], options.device)
         if took > options.call_seconds:
             return f"{_SLOW}one call took {took:.1f} s, and may take {options.call_seconds:g} s"
@@ -119,6 +124,19 @@ def _seconds_of(call: Callable[[], Any], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - started
+
+
+def calls_of(
+    case: Case, direction: Direction, backend: str, sets: Sequence[dict[str, Any]]
+) -> Sequence[Callable[[], Any]]:
+    """A call of one direction alone for each set of arguments, after what the first gives was checked.
+
+    Raises:
+        WrongAnswerError: it is wrong; the message has the errors beside their bounds.
+    """
+    if direction == "forward":
+        return checked_calls(case.op, case.contract, backend, sets)
+    return _backward(case, backend, sets)
 
 
 def checked_calls(
