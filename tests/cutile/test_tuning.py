@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, replace
 import cuda.tile as ct
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilegym import cache, config
 from tilegym.errors import EnvironmentWarning, RecordError, RegistrationError
-from tilegym_cutile import tables, tuning
+from tilegym_cutile import plugin, tables, tuning
 from tilegym_cutile.runtime import Hints, Target
 from tilegym_cutile.tables import Table
 from tilegym_cutile.tuning import forced, keep, observed, tuned
@@ -241,6 +241,19 @@ def test_a_cache_that_cannot_be_written_is_told_and_the_heuristic_answers(tmp_pa
     assert heuristic(128, 8, DEVICE) == Config(rows=128)
 
 
+def test_doctor_is_told_what_there_is(tmp_path):
+    assert tables.facts() == {"tuned in the wheel": None, "tuned by you": None}
+    make()
+    ship(3)
+    for n in (8, 9):
+        keep(question(128, n), Config(rows=1))
+    assert tables.facts() == {
+        "tuned in the wheel": "NVIDIA Test 1 (cuda-tile 1.7.0, tileiras None)",
+        "tuned by you": f"2 configurations in {tmp_path / 'cache'}",
+    }
+    assert plugin.facts()["tuned by you"] is not None
+
+
 def test_the_disk_is_read_once_for_a_function_and_device(monkeypatch):
     heuristic, _ = make()
     ship(3)
@@ -269,15 +282,18 @@ def test_threads_get_one_answer():
     assert answers == [3] * 128
 
 
-KEEPER = """
+KEEPER = f"""
 import sys
-from tests.cutile.test_tuning import DEVICE, VERSIONS, Config, make, question
-from tilegym_cutile import tables, tuning
-tables.versions = lambda: VERSIONS
-make()
+from dataclasses import make_dataclass
+from types import SimpleNamespace
+from tilegym_cutile import tables
+tables.versions = lambda: {VERSIONS}
+device = SimpleNamespace(name={DEVICE.name!r}, arch={DEVICE.arch!r})
+Config = make_dataclass("Config", ["rows", "swap", "order", "tile", "hints"])
+mine = int(sys.argv[1])
 for n in range(20):
-    tuning.keep(question(128, n), Config(rows=1))
-    tuning.keep(question(128, 100 * int(sys.argv[1]) + n), Config(rows=int(sys.argv[1])))
+    for at, rows in ((n, 1), (100 * mine + n, mine)):
+        tables.put("of_a_test", device, f"m=128 n={{at}} fast=False", Config(rows, False, "rows", (1, 2), None))
 """
 
 
@@ -295,6 +311,7 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(one=ARGUMENTS, other=ARGUMENTS)
 def test_keys_differ_where_arguments_do(one, other):
     make()
@@ -313,7 +330,8 @@ CONFIGS = st.builds(
 )
 
 
-@given(functions=st.dictionaries(st.text(), st.dictionaries(st.text(), CONFIGS, min_size=1)))
+@settings(max_examples=30, deadline=None)
+@given(functions=st.dictionaries(st.text(), st.dictionaries(st.text(), CONFIGS, min_size=1, max_size=3), max_size=3))
 def test_a_table_is_read_as_it_was_written(functions, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / "table.json"
     written = {name: {key: asdict(one) for key, one in entries.items()} for name, entries in functions.items()}
@@ -338,6 +356,21 @@ def test_a_table_is_sorted_with_an_entry_a_line(tmp_path):
     )
     with pytest.raises(RecordError, match=r"nothing\.json cannot be read as a table of tuned configurations"):
         tables.read(tmp_path / "nothing.json")
+
+
+def test_a_table_is_updated_entry_by_entry(tmp_path, monkeypatch):
+    file = tmp_path / "table.json"
+    for name, key, rows in [("a", "m=1", 1), ("a", "m=2", 2), ("b", "m=1", 3), ("a", "m=1", 4), ("b", "m=1", None)]:
+        tables.update(file, name, DEVICE, key, None if rows is None else Config(rows=rows))
+    assert tables.read(file).functions == {"a": {f"m={m}": {**WRITTEN, "rows": rows} for m, rows in ((1, 4), (2, 2))}}
+    with pytest.raises(RecordError, match=r"is the table of NVIDIA Test 1, not of NVIDIA Test 2: give another file"):
+        tables.update(file, "a", OTHER, "m=1", Config(rows=5))
+    monkeypatch.setattr(tables, "versions", lambda: {"cuda-tile": "1.8.0", "tileiras": None})
+    tables.update(file, "c", DEVICE, "m=1", Config(rows=6))
+    assert tables.read(file).functions == {"c": {"m=1": {**WRITTEN, "rows": 6}}}
+
+
+WRITTEN = {"swap": False, "order": "rows", "tile": [1, 2], "hints": None}
 
 
 @pytest.mark.parametrize(

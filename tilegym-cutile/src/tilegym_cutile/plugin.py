@@ -22,10 +22,10 @@ def probe(device: torch.device) -> str | None:
 
 
 def facts() -> Mapping[str, str | None]:
-    """Versions of all that a kernel needs."""
-    from tilegym_cutile import toolchain
+    """Versions of all that a kernel needs, and whose tuned configurations there are."""
+    from tilegym_cutile import tables, toolchain
 
-    return toolchain.versions()
+    return toolchain.versions() | tables.facts()
 
 
 @hookimpl
@@ -42,8 +42,11 @@ def tilegym_impl_packs() -> list[ImplPack]:
 
 @hookimpl
 def tilegym_commands() -> list[Command]:
-    """`tilegym compile`."""
-    return [Command(name="compile", target="tilegym_cutile.commands:compile_")]
+    """`tilegym compile` and `tilegym tune`."""
+    return [
+        Command(name="compile", target="tilegym_cutile.commands:compile_"),
+        Command(name="tune", target="tilegym_cutile.tune_command:tune"),
+    ]
 
 
 @hookimpl

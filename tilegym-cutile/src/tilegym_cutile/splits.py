@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from tilegym_cutile import tiles
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import tuned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,18 +76,18 @@ def reduce_splits_tiles(
         ct.scatter(array, (batch, head), top + ct.log2(divisor), check_bounds=False)
 
 
-@functools.lru_cache(maxsize=1024)
-def heuristic(rows: int, splits: int, size: int, target: Target) -> Config:  # noqa: ARG001 - all that a tuner keys on
-    """The configuration for so many rows of so many splits, of heads of `size`."""
-    return Config(splits=max(1, min(next_power_of_2(splits), 4096 // next_power_of_2(size))))
-
-
-def search_space(rows: int, splits: int, size: int, target: Target) -> Iterator[Config]:  # noqa: ARG001 - as heuristic
+def search_space(splits: int, size: int) -> Iterator[Config]:
     """The configurations worth timing."""
     for exponent in range(7):
         if 2**exponent <= next_power_of_2(splits) and 2**exponent * next_power_of_2(size) <= 16384:  # registers
             for warps in (None, 8):
                 yield Config(splits=2**exponent, hints=Hints(num_worker_warps=warps))
+
+
+@tuned("reduce_splits", space=search_space, bucketed=("rows",))
+def heuristic(rows: int, splits: int, size: int, target: Target) -> Config:  # noqa: ARG001 - all that a tuner keys on
+    """The configuration for so many rows of so many splits, of heads of `size`."""
+    return Config(splits=max(1, min(next_power_of_2(splits), 4096 // next_power_of_2(size))))
 
 
 def reduce_splits(partials: Tensor, lse: Tensor, out: Tensor, out_lse: Tensor | None = None) -> None:

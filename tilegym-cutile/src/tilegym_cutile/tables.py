@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Mapping  # noqa: TC003 - `from_json` reads the annotations
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,6 +77,17 @@ def forget() -> None:
     _shipped.cache_clear()
 
 
+def facts() -> dict[str, str | None]:
+    """What there is, for `tilegym doctor`."""
+    shipped = [read(path) for path in sorted(FOLDER.glob("*.json"))]
+    folder = cache.directory(make=False)
+    own = [] if folder is None else [*folder.glob(f"{_kind('*')}.json")]
+    return {
+        "tuned in the wheel": ", ".join(f"{table.device} ({_made_by(table.versions)})" for table in shipped) or None,
+        "tuned by you": f"{len(own)} configurations in {folder}" if own else None,
+    }
+
+
 @functools.cache
 def _sources(name: str, target: Target) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Of one function on a device, key → fields: the user's own, and those of the wheel."""
@@ -105,8 +116,11 @@ def _kind(name: str) -> str:
 
 def _place(target: Target) -> str:
     """How the keys of the user's entries for a device begin."""
-    compiler = ", ".join(f"{what} {version}" for what, version in versions().items())
-    return f"{target.name}, {target.arch}, {compiler}: "
+    return f"{target.name}, {target.arch}, {_made_by(versions())}: "
+
+
+def _made_by(versions: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{what} {version}" for what, version in versions.items())
 
 
 def file_name(device: str) -> str:
@@ -135,9 +149,30 @@ def write(table: Table, path: Path) -> None:
     """
     head = {"device": table.device, "arch": table.arch, "versions": table.versions}
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    functions = [_lines_of(name, entries) for name, entries in sorted(table.functions.items()) if entries]
-    text = "\n".join(["{", *lines, ' "functions": {', ",\n".join(functions), " }", "}", ""])
-    write_whole(path, text)
+    functions = [_lines_of(name, entries) for name, entries in sorted(table.functions.items())]
+    write_whole(path, "\n".join(["{", *lines, ' "functions": {', ",\n".join(functions), " }", "}", ""]))
+
+
+def update(path: Path, name: str, target: Target, key: str, config: Any | None) -> None:
+    """Put a configuration into a table's file, or take out what it has for this key if there is none.
+
+    A table that another compiler made is begun anew.
+
+    Raises:
+        RecordError: the file is no table, or another device's.
+        OSError: it cannot be written.
+    """
+    table = Table(device=target.name, arch=target.arch, versions=versions(), functions={})
+    if path.exists():
+        found = read(path)
+        if found.device != target.name:
+            raise RecordError(f"{path} is the table of {found.device}, not of {target.name}: give another file")
+        table = found if found.holds_for(target) else table
+    entries = {one: fields for one, fields in table.functions.get(name, {}).items() if one != key}
+    if config is not None:
+        entries[key] = asdict(config)
+    functions = {**table.functions, name: entries}
+    write(replace(table, functions={one: some for one, some in functions.items() if some}), path)
 
 
 def _lines_of(name: str, entries: Mapping[str, Any]) -> str:

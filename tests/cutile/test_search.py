@@ -1,0 +1,161 @@
+"""The search: what is asked, tried, left out and found, on an op whose configurations say how long they take."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import cuda.tile as ct
+import pytest
+import torch
+
+import tilegym
+from tilegym.benchmarking import suite
+from tilegym.benchmarking.cases import cases
+from tilegym.benchmarking.plan import Plan
+from tilegym.benchmarking.suite import Options
+from tilegym.benchmarking.timing import Timing
+from tilegym.contract import Sample, TensorSpec
+from tilegym_cutile import tuning
+from tilegym_cutile.runtime import ARCHITECTURES
+from tilegym_cutile.search import Failed, Found, Limits, search
+from tilegym_cutile.tuning import tuned
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    ms: tuple[float, ...]
+    """How long it takes, the first time, the second ..."""
+    does: str = "right"
+
+
+class Lab:
+    """Backend `lab`: softmax with one tuned function forward and one backward, timed by what their answers say."""
+
+    def __init__(self, monkeypatch):
+        monkeypatch.setattr(tuning, "_functions", dict(tuning._functions))
+        monkeypatch.setattr(suite, "time_calls", self.time_calls)
+        self.plain, self.space, self.times, self.ran = Config(ms=(2.0,)), [], {}, []
+        target = ARCHITECTURES["sm_90"]
+
+        @tuned("lab", space=lambda: self.space, bucketed=("m",))
+        def heuristic(m, n, target):
+            return self.plain
+
+        @tuned("lab_backward", space=lambda: self.space)
+        def backward_heuristic(n, target):
+            return self.plain
+
+        @tilegym.register_impl("softmax", "lab")
+        def softmax(x):
+            return self.run(heuristic(*x.shape, target), torch.softmax(x.float(), -1).to(x.dtype))
+
+        @tilegym.register_backward("softmax", "lab")
+        def softmax_backward(grad_output, output):
+            dy, y = grad_output.float(), output.float()
+            dx = y * (dy - (dy * y).sum(-1, keepdim=True))
+            return self.run(backward_heuristic(output.shape[-1], target), dx.to(output.dtype))
+
+    def run(self, config, result):
+        self.ran.append(config)
+        if config.does == "fails" or (config.does == "fails when forced" and tuning._forced):
+            raise RuntimeError("it does not compile")
+        if config.does == "dawdles":
+            time.sleep(0.06)
+        return result * 1.1 if config.does == "wrong" else result
+
+    def time_calls(self, calls, device, *, seconds, graph):
+        calls[0]()
+        config = self.ran[-1]
+        number = self.times[config] = self.times.get(config, -1) + 1
+        median = config.ms[min(number, len(config.ms) - 1)]
+        return Timing(median=median, low=median, high=median)
+
+    def search(self, *shapes, directions=("forward",), limits=None, tried=lambda *_: None):
+        samples = [Sample(name=f"{m}x{n}", args={"x": TensorSpec(shape=(m, n))}) for m, n in shapes]
+        found = cases("softmax", torch.float32, samples=samples)
+        entries = tuple((case, direction, ("lab",)) for case in found for direction in directions)
+        return [*search(Plan(entries=entries, left_out={}), Options(device=CPU), limits or Limits(), tried)]
+
+
+@pytest.fixture
+def lab(monkeypatch):
+    yield Lab(monkeypatch)
+    tuning.reread()
+
+
+def test_the_fastest_right_configuration_is_found(lab):
+    fast, wrong, fails, slow = (
+        Config(ms=(ms,), does=does) for ms, does in [(1.5, "right"), (1.0, "wrong"), (0.5, "fails"), (9.0, "right")]
+    )
+    dawdles = Config(ms=(0.1,), does="dawdles")
+    lab.space = [slow, wrong, fast, fails, dawdles, Config(ms=(1.6,))]
+    [found] = lab.search((4, 8))
+    assert isinstance(found, Found)
+    assert (found.best, found.best_ms, found.plain_ms, found.tried, found.better) == (fast, 1.5, 2.0, 6, True)
+    assert {config: reason.split(": ")[0] for config, reason in found.failures.items()} == {
+        wrong: "wrong",
+        fails: "failed",
+        dawdles: "too slow",
+    }
+    assert "it does not compile" in found.failures[fails]
+    assert lab.times == {lab.plain: 2, slow: 0, fast: 1, Config(ms=(1.6,)): 0}
+
+
+@pytest.mark.parametrize("times", [(1.99,), (1.0, 2.0), (2.0, 2.0), (2.5,)], ids=["noise", "luck", "equal", "slower"])
+def test_what_is_not_clearly_faster_twice_is_not_better(lab, times):
+    lab.space = [Config(ms=times)]
+    [found] = lab.search((4, 8))
+    assert (found.best, found.better, found.tried) == (lab.plain, False, 1)
+    assert found.best_ms == found.plain_ms == 2.0
+
+
+def test_a_heuristics_own_that_fails_loses_to_what_works(lab):
+    good = Config(ms=(3.0,))
+    lab.plain, lab.space = Config(ms=(2.0,), does="fails when forced"), [good]
+    [found] = lab.search((4, 8))
+    assert (found.best, found.plain_ms, found.best_ms) == (good, math.inf, 3.0)
+
+
+def test_each_question_is_tuned_once(lab):
+    lab.space = [Config(ms=(1.0,))]
+    results = lab.search((4, 8), (5, 8), (4, 9), directions=("forward", "backward"))
+    assert [(one.case.sample.name, one.direction, one.question.function.name, one.question.key) for one in results] == [
+        ("4x8", "forward", "lab", "m=4 n=8"),
+        ("4x8", "backward", "lab_backward", "n=8"),
+        ("4x9", "forward", "lab", "m=4 n=9"),
+        ("4x9", "backward", "lab_backward", "n=9"),
+    ]
+
+
+def test_a_call_that_is_wrong_as_it_is_is_not_tuned(lab):
+    lab.plain, lab.space = Config(ms=(1.0,), does="wrong"), [Config(ms=(1.0,))]
+    [failed] = lab.search((4, 8))
+    assert isinstance(failed, Failed)
+    assert failed.reason.startswith("wrong: output: norm error")
+    assert set(lab.ran) == {lab.plain}
+
+
+def test_limits_and_progress(lab, monkeypatch):
+    seconds, seen = [], []
+    monkeypatch.setattr(ct, "compiler_timeout", lambda limit: nullcontext(seconds.append(limit)))
+    lab.space = [Config(ms=(3.0 + number,)) for number in range(5)]
+    limits = Limits(configs=2, compile_seconds=7.0)
+    [found] = lab.search((4, 8), limits=limits, tried=lambda question, *numbers: seen.append((question.key, *numbers)))
+    assert found.tried == 2
+    assert seen == [("m=4 n=8", 1, 2), ("m=4 n=8", 2, 2)]
+    assert set(seconds) == {7.0}
+
+
+def test_nothing_stays_forced(lab):
+    lab.space = [Config(ms=(1.0,))]
+    lab.search((4, 8))
+    assert tuning._forced == {}
+    assert tuning._observers == []
+    with pytest.raises(KeyboardInterrupt), tuning.forced(tuning._functions["lab"].question(4, 8, None), lab.space[0]):
+        raise KeyboardInterrupt
+    assert tuning._forced == {}

@@ -1,0 +1,244 @@
+"""`tilegym tune`: finds faster configurations of kernels on this device, and keeps them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from tilegym.benchmarking.plan import Plan
+    from tilegym_cutile.search import Failed, Found
+    from tilegym_cutile.tuning import Question
+
+    Tried = Callable[[Question, int, int], None]
+
+_HEADINGS = ("op", "case", "dtype", "way", "function", "tried", "failed", "heuristic ms", "best ms", "what is better")
+
+
+def tune(
+    ops: Annotated[list[str] | None, typer.Argument(metavar="[OP]...", help="Ops; all, if none.")] = None,
+    *,
+    shapes: Annotated[
+        str | None, typer.Option(help="The first tensor's: 16384x4096,8192x8192; by default the contract's cases.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Names, comma separated: bf16, float32 ...")] = "bf16",
+    backward: Annotated[bool, typer.Option("--backward", help="Gradients too.")] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="By default the GPU. On cpu, kernels are interpreted: times mean nothing, and none is kept."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Put what is better into this table too, made if need be: a file of one device.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small cases alone, briefly timed.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Configurations tried of each search space.")] = None,
+    compile_seconds: Annotated[float, typer.Option(min=1, help="How long a kernel may take to compile.")] = 20.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON and nothing else.")] = False,
+) -> None:
+    """Try other configurations of ops' kernels on this device, and keep those that are faster for this user.
+
+    One is kept if its results are right and it beats the heuristic's own by over 1 %, twice. What was found before
+    Ctrl-C is kept. Several processes may tune at once, each with its own --out; on one GPU they disturb each other.
+    The exit status is 1 if an op failed as it is.
+    """
+    from tilegym.benchmarking.suite import Options
+    from tilegym_cutile.search import Limits, search
+
+    where = _device(device)
+    planned = _plan(ops or [], shapes, dtype, where, quick=quick, backward=backward)
+    if out is not None:
+        _check(out)
+    options = Options(device=where, seconds=0.02 if quick else 0.1)
+    limits = Limits(configs=limit, compile_seconds=compile_seconds)
+    results: list[Found | Failed] = []
+    interrupted = False
+    try:
+        for result in _with_progress(lambda tried: search(planned, options, limits, tried)):
+            results.append(result)
+            _keep(result, where, out)
+    except KeyboardInterrupt:
+        interrupted = True
+    report = _report(results, planned, where)
+    _show(report, as_json=as_json)
+    if interrupted:
+        raise typer.Exit(130)
+    if report["failed"]:
+        raise typer.Exit(1)
+
+
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    from _tilegym_cli.explain import parse_device
+
+    return parse_device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _plan(
+    ops: list[str], shapes: str | None, dtypes: str, device: torch.device, *, quick: bool, backward: bool
+) -> Plan:
+    """What the options ask for, if there is any of it."""
+    from _tilegym_cli.explain import parse_dtype, parse_shape, sample_of_shape
+    from tilegym import registry
+    from tilegym.benchmarking.plan import plan
+
+    backend = "cutile-cpu" if device.type == "cpu" else "cutile"
+    found = [parse_dtype(name.strip()) for name in dtypes.split(",")]
+    samples = None
+    if shapes is not None:
+        if not ops:
+            raise typer.BadParameter("--shapes are those of an op: name it")
+        sizes = [parse_shape(text) for text in shapes.split(",")]
+        samples = {op: [sample_of_shape(registry.get_op(op), one, found[0]) for one in sizes] for op in ops}
+    planned = plan(ops, found, device, backends=[backend], quick=quick, backward=backward, samples=samples)
+    if not planned.entries:
+        reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
+        raise typer.BadParameter(f"there is nothing to tune on {device}{reasons}")
+    return planned
+
+
+def _check(out: Path) -> None:
+    """Raise, before the work rather than after, if a table cannot be put there."""
+    from tilegym.benchmarking.results import check_writable
+    from tilegym_cutile import tables
+
+    check_writable(out)
+    if out.exists():
+        tables.read(out)
+
+
+def _with_progress(begin: Callable[[Tried], Iterator[Found | Failed]]) -> Iterator[Found | Failed]:
+    """Results as they come, each told in a line; below, on a terminal, how far the search for the next one is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        task = progress.add_task("the first", total=None)
+
+        def tried(question: Question, number: int, of: int) -> None:
+            about = f"{question.function.name} {question.key}"
+            progress.update(task, completed=number, total=of, description=about)
+
+        for result in begin(tried):
+            progress.console.print(_line(result), markup=False, highlight=False, soft_wrap=True)
+            yield result
+
+
+def _keep(result: Found | Failed, device: torch.device, out: Path | None) -> None:
+    """Keep what was found where it differs from what would be answered anyhow."""
+    from tilegym_cutile import tables, tuning
+    from tilegym_cutile.search import Failed
+
+    if isinstance(result, Failed) or not math.isfinite(result.best_ms):
+        return
+    question, best = result.question, result.best
+    if _times_mean_something(device) and best != question.function.answer(**question.arguments):
+        tuning.keep(question, best)
+    if out is not None:
+        tables.update(out, question.function.name, question.target, question.key, best if result.better else None)
+
+
+def _times_mean_something(device: torch.device) -> bool:
+    """Whether kernels run there as they will for users, rather than in the interpreter."""
+    return device.type != "cpu"
+
+
+def _line(result: Found | Failed) -> str:
+    row = _row(result)
+    about = " ".join(row[name] for name in ("op", "case", "dtype", "way"))
+    if "reason" in row:
+        return f"{about}: {row['reason']}"
+    verdict = f"{_ms(row['best_ms'])} ms with {row['better']}" if row["better"] else "nothing is better"
+    return f"{about}: {row['function']} {row['key']}: {_ms(row['heuristic_ms'])} ms, {verdict}; {row['tried']} tried"
+
+
+def _row(result: Found | Failed) -> dict[str, Any]:
+    """A result as plain data."""
+    from tilegym_cutile.search import Failed
+
+    case = result.case
+    row = {"op": case.op.name, "case": case.sample.name, "dtype": case.dtype_name, "way": result.direction}
+    if isinstance(result, Failed):
+        return {**row, "reason": result.reason}
+    return {
+        **row,
+        "function": result.question.function.name,
+        "key": result.question.key,
+        "tried": result.tried,
+        "heuristic_ms": result.plain_ms if math.isfinite(result.plain_ms) else None,
+        "best_ms": result.best_ms if math.isfinite(result.best_ms) else None,
+        "better": _difference(result.question.plain, result.best),
+        "config": asdict(result.best),
+        "failed": {str(config): reason for config, reason in result.failures.items()},
+    }
+
+
+def _difference(plain: Any, best: Any) -> str:
+    """What is other than in the heuristic's configuration: "rows=2 num_worker_warps=8"."""
+    before, after = _flat(asdict(plain)), _flat(asdict(best))
+    return " ".join(f"{name}={value}" for name, value in after.items() if before.get(name) != value)
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    """With the fields of configurations in the configuration among its own."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        flat |= _flat(value) if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _report(results: list[Found | Failed], planned: Plan, device: torch.device) -> dict[str, Any]:
+    from tilegym import cache
+
+    rows = [_row(result) for result in results]
+    if _times_mean_something(device):
+        where = f"what is better is kept in {cache.directory()}"
+    else:
+        where = "kernels were interpreted, which says nothing of any GPU: nothing was kept"
+    return {
+        "device": str(device),
+        "kept": where,
+        "found": [row for row in rows if "reason" not in row],
+        "failed": [row for row in rows if "reason" in row],
+        "left_out": dict(planned.left_out),
+    }
+
+
+def _show(report: dict[str, Any], *, as_json: bool) -> None:
+    from _tilegym_cli.tables import console, lines, show, show_json, table
+
+    if as_json:
+        show_json(report)
+        return
+    target = console()
+    cells = [
+        (
+            *(row[name] for name in ("op", "case", "dtype", "way", "function", "tried")),
+            len(row["failed"]),
+            _ms(row["heuristic_ms"]),
+            _ms(row["best_ms"]),
+            row["better"] or None,
+        )
+        for row in report["found"]
+    ]
+    table(target, "Medians; results were right", _HEADINGS, cells)
+    failed = {f"{row['function']} {config}": why for row in report["found"] for config, why in row["failed"].items()}
+    lines(target, "Configurations that failed", failed)
+    about = ("op", "case", "dtype", "way")
+    lines(target, "Not tuned", {" ".join(row[name] for name in about): row["reason"] for row in report["failed"]})
+    lines(target, "Left out", report["left_out"])
+    show(target, f"On {report['device']} {report['kept']}.")
+
+
+def _ms(milliseconds: float | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds:.4g}"
