@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilegym_cutile.rows import RowConfig, as_rows, as_split_rows, next_power_of_2, rows_per_block
+from tilegym_cutile.rows import (
+    RowConfig,
+    as_rows,
+    as_split_rows,
+    fits_registers,
+    next_power_of_2,
+    rows_per_block,
+    whole_row_configs,
+)
 
 X = torch.arange(2 * 3 * 4 * 5.0).view(2, 3, 4, 5)
 
@@ -69,3 +77,27 @@ def test_ragged_tells_rows_and_columns_apart():
         (False, True),
         (True, True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("elements", "warps", "occupancy", "fits"),
+    [
+        (16384, 4, None, True),
+        (32768, 4, None, False),  # 256 of a thread's 255 registers
+        (8192, 4, 4, True),  # 64 of 128
+        (8192, 4, 8, False),  # 64 of 64: nothing to work with
+        (8192, 8, 8, False),  # 32 of 32
+        (4096, 8, 4, True),
+    ],
+)
+def test_a_tile_fits_in_registers_that_as_many_blocks_share(elements, warps, occupancy, fits):
+    assert fits_registers(elements, warps, occupancy) == fits
+
+
+def test_whole_rows_are_tried_with_tiles_that_fit_and_every_sm_busy():
+    found = {(one.rows, one.hints.num_worker_warps, one.hints.occupancy) for one in whole_row_configs(256, 1024, 132)}
+    assert found == {(rows, warps, o) for rows in (1, 2) for warps in (4, 8) for o in (None, 2, 4, 8)} - {
+        (1, 8, 8),
+        (2, 8, 8),
+    }
+    assert {one.rows for one in whole_row_configs(100_000, 4096, 132, tiles=2)} == {1, 2}

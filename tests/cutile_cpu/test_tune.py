@@ -24,7 +24,7 @@ KEY = "m=4 n=40 itemsize=2 chunked=None"
 
 @pytest.fixture(autouse=True)
 def clock(tmp_path, monkeypatch):
-    """One tiny case of softmax; a call takes as many milliseconds as are here for its rows a block, or else 2."""
+    """One tiny case of softmax; a call takes as many milliseconds as are here for its occupancy, or else 2."""
     op = tilegym.ops.softmax
     samples = [Sample(name="4x40", args={"x": TensorSpec(shape=(4, 40))})]
     monkeypatch.setattr(op, "contract", replace(op.contract, benchmarks=lambda: samples))
@@ -34,7 +34,7 @@ def clock(tmp_path, monkeypatch):
 
     def time_calls(calls, device, **_):
         answer = next(iter(tuning._forced.values()), None)
-        median = times.get(answer and answer.rows, 2.0)
+        median = times.get(answer and answer.hints.occupancy, 2.0)
         return Timing(median=median, low=median, high=median)
 
     monkeypatch.setattr(suite, "time_calls", time_calls)
@@ -52,15 +52,18 @@ def test_what_is_better_is_shown_and_written_and_nothing_is_kept_of_an_interpret
     done = tune("--out", tmp_path / "table.json", "--limit", 8)
     assert done.exit_code == 0, done.output
     (row,) = (line.split() for line in done.stdout.splitlines() if line.startswith("softmax"))
-    assert row[:7] == ["softmax", "4x40", "bfloat16", "forward", "softmax", row[5], "0"]
-    assert row[7:] == ["2", "1.5", "rows=4", "num_worker_warps=4"]
-    assert f"softmax 4x40 bfloat16 forward: softmax {KEY}: 2 ms, 1.5 ms with rows=4 num_worker_warps=4; " in done.stderr
+    assert row[:7] == ["softmax", "4x40", "bfloat16", "forward", "softmax", row[5], "2"]
+    assert row[7:] == ["1.5", "occupancy=4", "num_worker_warps=4"]
+    assert (
+        f"softmax 4x40 bfloat16 forward: softmax {KEY}: 2 ms, 1.5 ms with occupancy=4 num_worker_warps=4; "
+        in done.stderr
+    )
     assert "kernels were interpreted, which says nothing of any GPU: nothing was kept" in done.stdout
     table = tables.read(tmp_path / "table.json")
     assert (table.device, table.arch) == ("cutile-cpu", "sm_90")
-    assert table.functions["softmax"][KEY]["rows"] == 4
+    assert table.functions["softmax"][KEY]["hints"]["occupancy"] == 4
     assert cache.directory(make=False) is None
-    assert kernels.heuristic(4, 40, 2, CpuExecutor.target).rows == 1
+    assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy is None
 
 
 def test_on_a_gpu_it_would_be_kept(clock, monkeypatch):
@@ -68,10 +71,10 @@ def test_on_a_gpu_it_would_be_kept(clock, monkeypatch):
     clock[4] = 1.5
     monkeypatch.setattr(tune_command, "_times_mean_something", lambda device: True)
     assert f"what is better is kept in {config.settings().cache_dir}" in tune("--limit", 8).stdout
-    assert kernels.heuristic(4, 40, 2, CpuExecutor.target).rows == 4
+    assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy == 4
     clock[4] = 2.5
     tune("--limit", 8)
-    assert kernels.heuristic(4, 40, 2, CpuExecutor.target).rows == 1
+    assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy is None
     assert len(cache.entries("tuning-softmax")) == 1
 
 

@@ -161,11 +161,11 @@ def affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask: 
     return values
 
 
-def search_space(m: int, n: int, *, chunked: bool) -> Iterator[RowConfig]:
+def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[RowConfig]:
     """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
     columns = next_power_of_2(n)
     if columns <= MOST_COLUMNS and not chunked:
-        yield from whole_row_configs(m, columns)
+        yield from whole_row_configs(m, columns, target.num_sms)
     if columns >= MOST_COLUMNS // 2 or chunked:
         yield from chunked_row_configs(columns, (2048, 4096, 8192))
 

@@ -180,7 +180,7 @@ _TAKEN_APART = 1024
 """Elements of a tile whose columns' numbers are taken apart to index several dimensions: each has its own address."""
 
 
-def search_space(m: int, n: int, itemsize: int, *, inner: int) -> Iterator[BackwardConfig]:
+def search_space(m: int, n: int, itemsize: int, target: Target, *, inner: int) -> Iterator[BackwardConfig]:
     """What is worth trying: two tiles are held at once, and two more as they are stored if loaded ahead."""
     columns = next_power_of_2(n)
     if inner > 1:
@@ -191,7 +191,7 @@ def search_space(m: int, n: int, itemsize: int, *, inner: int) -> Iterator[Backw
             yield BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
         return
     for elements, warps, blocks, ahead in itertools.product((2048, 4096, 8192), (4, 8), (1, 2, 4), (True, False)):
-        rows = max(1, min(elements // columns, next_power_of_2(m)))
+        rows = rows_per_block(m, columns, elements, target.num_sms)
         held = rows * columns * (2 + (itemsize // 2 if ahead else 0))
         if fits_registers(held, warps, blocks):
             yield BackwardConfig(

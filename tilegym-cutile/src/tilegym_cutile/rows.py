@@ -103,10 +103,10 @@ def fits_registers(elements: int, warps: int, occupancy: int | None = None) -> b
     return elements // threads + _SPARE <= min(255, _REGISTERS // (threads * (occupancy or 1)))
 
 
-def whole_row_configs(m: int, columns: int, *, tiles: int = 1) -> Iterator[RowConfig]:
+def whole_row_configs(m: int, columns: int, num_sms: int, *, tiles: int = 1) -> Iterator[RowConfig]:
     """What is worth trying for m whole rows, `columns` wide as tiles are, of which a block holds so many at once."""
     for elements, warps, occupancy in itertools.product((1024, 2048, 4096, 8192), (4, 8), (None, 2, 4, 8)):
-        rows = max(1, min(elements // columns, next_power_of_2(m)))
+        rows = rows_per_block(m, columns, elements, num_sms)
         if fits_registers(tiles * rows * columns, warps, occupancy):
             hints = Hints(occupancy=occupancy, num_worker_warps=warps)
             yield RowConfig(chunked=False, rows=rows, columns=columns, hints=hints)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Tried = Callable[[Question, int, int], None]
 
-_HEADINGS = ("op", "case", "dtype", "way", "function", "tried", "failed", "heuristic ms", "best ms", "what is better")
+_HEADINGS = ("call", "function", "tried", "heuristic ms", "best ms", "better")
 
 
 def tune(
@@ -155,11 +155,15 @@ def _times_mean_something(device: torch.device) -> bool:
 
 def _line(result: Found | Failed) -> str:
     row = _row(result)
-    about = " ".join(row[name] for name in ("op", "case", "dtype", "way"))
+    about = _call(row)
     if "reason" in row:
         return f"{about}: {row['reason']}"
     verdict = f"{_ms(row['best_ms'])} ms with {row['better']}" if row["better"] else "nothing is better"
     return f"{about}: {row['function']} {row['key']}: {_ms(row['heuristic_ms'])} ms, {verdict}; {row['tried']} tried"
+
+
+def _call(row: dict[str, Any]) -> str:
+    return " ".join(row[name] for name in ("op", "case", "dtype", "way"))
 
 
 def _row(result: Found | Failed) -> dict[str, Any]:
@@ -223,8 +227,7 @@ def _show(report: dict[str, Any], *, as_json: bool) -> None:
     target = console()
     cells = [
         (
-            *(row[name] for name in ("op", "case", "dtype", "way", "function", "tried")),
-            len(row["failed"]),
+            *(_call(row), row["function"], row["tried"]),
             _ms(row["heuristic_ms"]),
             _ms(row["best_ms"]),
             row["better"] or None,
@@ -234,8 +237,7 @@ def _show(report: dict[str, Any], *, as_json: bool) -> None:
     table(target, "Medians; results were right", _HEADINGS, cells)
     failed = {f"{row['function']} {config}": why for row in report["found"] for config, why in row["failed"].items()}
     lines(target, "Configurations that failed", failed)
-    about = ("op", "case", "dtype", "way")
-    lines(target, "Not tuned", {" ".join(row[name] for name in about): row["reason"] for row in report["failed"]})
+    lines(target, "Not tuned", {_call(row): row["reason"] for row in report["failed"]})
     lines(target, "Left out", report["left_out"])
     show(target, f"On {report['device']} {report['kept']}.")
 

@@ -112,11 +112,11 @@ def _store_group(
         tiles.store(y, row, column, weights * scale, tiles.inside(column, n, ragged))
 
 
-def search_space(m: int, n: int, *, chunked: bool | None) -> Iterator[RowConfig]:
+def search_space(m: int, n: int, target: Target, *, chunked: bool | None) -> Iterator[RowConfig]:
     """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
     columns = next_power_of_2(n)
     if columns <= MOST_COLUMNS and not chunked:
-        yield from whole_row_configs(m, columns)
+        yield from whole_row_configs(m, columns, target.num_sms)
     if columns >= MOST_COLUMNS // 2 or chunked:
         yield from chunked_row_configs(columns, (1024, 2048, 4096))
 
@@ -212,11 +212,11 @@ def softmax_backward_chunks(
         tiles.store(dx, row, column, weights * (tiles.load(dy, row, column, mask) - mean), mask)
 
 
-def backward_search_space(m: int, n: int) -> Iterator[RowConfig]:
+def backward_search_space(m: int, n: int, target: Target) -> Iterator[RowConfig]:
     """What is worth trying."""
     columns = next_power_of_2(n)
     if columns <= MOST_COLUMNS:
-        yield from whole_row_configs(m, columns, tiles=2)
+        yield from whole_row_configs(m, columns, target.num_sms, tiles=2)
     if columns >= MOST_COLUMNS // 2:
         yield from chunked_row_configs(columns, (1024, 2048, 4096))
 
