@@ -7,16 +7,20 @@ lie together. In the maths, logits have one column more than there are keys, tha
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from tilegym.contract import FLOATS, check_device, check_tensor
+from tilegym.contract import FLOATS, Fill, Layout, Sample, TensorSpec, Way, check_device, check_tensor
 from tilegym.errors import ArgumentTypeError, ShapeError
+from tilegym.sharding import OUTPUT
 
-MOST = 256
+MOST: Final = 256
 """The largest head size of most ops."""
+HINTS: Final = {"has_backward": (None, False, True), "kernel_configs": None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +123,19 @@ def checked_window(op: str, name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
         raise ArgumentTypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
     return max(0, int(value))
+
+
+def checked_start(op: str, start: object, q: Tensor, q_name: str) -> tuple[int, Tensor | None]:
+    """The position of the first query as an int, or 0 and a tensor of one integer on q's device that holds it."""
+    if not isinstance(start, Tensor):
+        if isinstance(start, bool) or not isinstance(start, (int, torch.SymInt)):
+            raise ArgumentTypeError(f"{op}: start_q must be an int or a tensor of one, got {type(start).__name__}")
+        return int(start), None
+    check_tensor(op, "start_q", start, dtypes=(torch.int64, torch.int32))
+    check_device(op, "start_q", start, q, q_name)
+    if start.numel() != 1:
+        raise ShapeError(f"{op}: start_q must be an int or a tensor of one, got shape {tuple(start.shape)}")
+    return 0, start
 
 
 # -- the maths, in float64 --------------------------------------------------------------------------------------------
@@ -263,3 +280,67 @@ def _shared(gradient: Tensor, like: Tensor) -> Tensor:
 def _of_products(grad_scores: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of q and k, on absolute values."""
     return grad_scores @ _for_each_query_head(k, q).abs(), _shared(grad_scores.mT @ q.abs(), k)
+
+
+# -- the rest of a contract with q (B, H, S, D) and k, v (B, Hk, Sk, D) -----------------------------------------------
+
+
+def reduction(q: Tensor, k: Tensor, *_: Any) -> int:
+    """Terms of a score and of an output."""
+    return q.shape[3] + k.shape[2]
+
+
+def gradient_reduction(q: Tensor, k: Tensor) -> tuple[int, int, int]:
+    """The same of the gradients of q, k and v: of the last two, over all queries that share a head."""
+    shared = q.shape[2] * q.shape[1] // max(1, k.shape[1])
+    return q.shape[3] + k.shape[2], q.shape[3] + shared, q.shape[3] + shared
+
+
+def fake_lse(q: Tensor, *_: Any) -> tuple[Tensor]:
+    """The residual of every op here: the log-sum-exp of each row of scores, (B, H, S), float32."""
+    return (torch.empty(q.shape[:3], dtype=torch.float32, device=q.device),)
+
+
+def flops(q: Tensor, k: Tensor, mask: Mask, size: int | None = None) -> int:
+    """Of the two products, for those pairs that see each other; size: what is multiplied for a pair, if not 2 D."""
+    batch, heads, queries, columns = q.shape
+    return 2 * batch * heads * mask.pairs(queries, k.shape[2]) * (2 * columns if size is None else size)
+
+
+def bytes_moved(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+    """Of q, k, v and the output."""
+    return (2 * q.numel() + k.numel() + v.numel()) * q.element_size()
+
+
+def ways(q: Tensor, k: Tensor, *_: Any) -> Iterator[Way]:
+    """By batches; by heads, if each process then has the keys of its queries."""
+    yield dict.fromkeys(("q", "k", "v", OUTPUT), 0)
+    if k.shape[1] == 1:
+        yield {"q": 1, OUTPUT: 1}
+    elif splits_evenly(k, k.shape[1]):
+        yield dict.fromkeys(("q", "k", "v", OUTPUT), 1)
+
+
+def splits_evenly(tensor: Tensor, size: int) -> bool:
+    """Whether all processes of a DTensor would have the same part of a dimension of this size."""
+    mesh = getattr(tensor, "device_mesh", None)
+    return mesh is None or size % mesh.size() == 0
+
+
+def case(
+    name: str,
+    q: tuple[int, int, int, int],
+    keys: tuple[int, int],
+    *,
+    layout: Layout = "contiguous",
+    fill: Fill = "normal",
+    **more: Any,
+) -> Sample:
+    """A case with q: (B, H, S, D) and keys: (Hk, Sk), and what else the op takes."""
+    shape = (q[0], *keys, q[3])
+    tensors = {
+        "q": TensorSpec(shape=q, layout=layout, fill=fill),
+        "k": TensorSpec(shape=shape, layout=layout, fill=fill),
+        "v": TensorSpec(shape=shape, layout=layout),
+    }
+    return Sample(name=name, args=tensors | more)

@@ -1,0 +1,37 @@
+"""Kernels that load tiles by TMA, and the same kernels for arrays that it cannot load.
+
+An array parameter annotated `ct.Array` has sizes and strides of 32 bits, and the compiler loads its tiles by TMA where
+their alignment allows it; with 64 bits, `tiles.Rows`, it never does.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING
+
+import cuda.tile as ct
+
+from tilegym_cutile.signature import annotated_function
+from tilegym_cutile.tiles import Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_BEYOND_INT32 = 2**31
+
+
+def fits_tma(*tensors: Tensor) -> bool:
+    """Whether sizes and strides of tensors have 32 bits, and none is expanded; alignment is the compiler's matter."""
+    return all(
+        max(size, stride) < _BEYOND_INT32 and (stride > 0 or size <= 1)
+        for tensor in tensors
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def widened(kernel: ct.kernel) -> ct.kernel:
+    """The same kernel with `tiles.Rows` wherever it has `ct.Array`: for arrays of any size and strides."""
+    narrow = annotated_function(kernel).pyfunc
+    wide = types.FunctionType(narrow.__code__, {**narrow.__globals__, "Rows": Rows}, narrow.__name__ + "_wide")
+    wide.__annotations__ = {name: kind.replace("ct.Array", "Rows") for name, kind in narrow.__annotations__.items()}
+    return ct.kernel(wide)
