@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -9,7 +10,11 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
+from typer.testing import CliRunner
 
+from _tilegym_cli import app
+from tilegym import cache, config
+from tilegym_cutile import tables, tuning
 from tilegym_cutile.ops.rms_norm import rms_norm
 from tilegym_cutile.ops.silu_and_mul import silu_and_mul
 from tilegym_cutile.ops.softmax import softmax
@@ -101,6 +106,24 @@ def test_the_first_call_ever_may_be_captured():
     """In a fresh process: plugins load, kernels compile and load, all while the graph is captured."""
     done = subprocess.run([sys.executable, "-c", FIRST_CALLS], check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_tune_keeps_what_is_faster_for_this_device(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEGYM_CACHE_DIR", str(tmp_path / "cache"))
+    config.reload()
+    tuning.reread()
+    app._add_commands_of_plugins()
+    wanted = ["softmax", "--shapes", "4096x1000", "--backward", "--limit", "4", "--json"]
+    done = CliRunner().invoke(app.app, ["tune", *wanted, "--out", str(tmp_path / "table.json")])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["found"]
+    assert {(row["function"], row["tried"]) for row in found} == {("softmax", 4), ("softmax_backward", 4)}
+    assert tables.read(tmp_path / "table.json").device == torch.cuda.get_device_name()
+    for row in found:
+        assert row["best_ms"] <= row["heuristic_ms"]
+        entries = cache.entries(f"tuning-{row['function']}").values()
+        assert [*entries] == ([row["config"]] if row["better"] else [])
+    tuning.reread()
 
 
 def test_an_empty_input_leaves_the_device_usable():

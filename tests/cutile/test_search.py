@@ -39,7 +39,7 @@ class Lab:
     def __init__(self, monkeypatch):
         monkeypatch.setattr(tuning, "_functions", dict(tuning._functions))
         monkeypatch.setattr(suite, "time_calls", self.time_calls)
-        self.plain, self.space, self.times, self.ran = Config(ms=(2.0,)), [], {}, []
+        self.plain, self.space, self.times, self.ran, self.seconds = Config(ms=(100.0,)), [], {}, [], []
         target = ARCHITECTURES["sm_90"]
 
         @tuned("lab", space=lambda: self.space, bucketed=("m",))
@@ -65,11 +65,12 @@ class Lab:
         if config.does == "fails" or (config.does == "fails when forced" and tuning._forced):
             raise RuntimeError("it does not compile")
         if config.does == "dawdles":
-            time.sleep(0.06)
+            time.sleep(0.51)  # 5 times the heuristic's own are too many
         return result * 1.1 if config.does == "wrong" else result
 
     def time_calls(self, calls, device, *, seconds, graph):
         calls[0]()
+        self.seconds.append(seconds)
         config = self.ran[-1]
         number = self.times[config] = self.times.get(config, -1) + 1
         median = config.ms[min(number, len(config.ms) - 1)]
@@ -90,35 +91,40 @@ def lab(monkeypatch):
 
 def test_the_fastest_right_configuration_is_found(lab):
     fast, wrong, fails, slow = (
-        Config(ms=(ms,), does=does) for ms, does in [(1.5, "right"), (1.0, "wrong"), (0.5, "fails"), (9.0, "right")]
+        Config(ms=(ms,), does=does)
+        for ms, does in [(75.0, "right"), (50.0, "wrong"), (25.0, "fails"), (450.0, "right")]
     )
-    dawdles = Config(ms=(0.1,), does="dawdles")
-    lab.space = [slow, wrong, fast, fails, dawdles, Config(ms=(1.6,))]
+    dawdles = Config(ms=(5.0,), does="dawdles")
+    fair = Config(ms=(80.0,))
+    lab.space = [slow, wrong, fast, fails, dawdles, fair]
     [found] = lab.search((4, 8))
     assert isinstance(found, Found)
-    assert (found.best, found.best_ms, found.plain_ms, found.tried, found.better) == (fast, 1.5, 2.0, 6, True)
+    assert (found.best, found.best_ms, found.plain_ms, found.tried, found.better) == (fast, 75.0, 100.0, 6, True)
     assert {config: reason.split(": ")[0] for config, reason in found.failures.items()} == {
         wrong: "wrong",
         fails: "failed",
         dawdles: "too slow",
     }
     assert "it does not compile" in found.failures[fails]
-    assert lab.times == {lab.plain: 2, slow: 0, fast: 1, Config(ms=(1.6,)): 0}
+    assert lab.seconds == [0.2] * 5 + [0.8] * 2
+    assert lab.times == {lab.plain: 2, slow: 0, fast: 1, fair: 0}
 
 
-@pytest.mark.parametrize("times", [(1.99,), (1.0, 2.0), (2.0, 2.0), (2.5,)], ids=["noise", "luck", "equal", "slower"])
+@pytest.mark.parametrize(
+    "times", [(99.5,), (50.0, 100.0), (100.0, 100.0), (125.0,)], ids=["noise", "luck", "equal", "slower"]
+)
 def test_what_is_not_clearly_faster_twice_is_not_better(lab, times):
     lab.space = [Config(ms=times)]
     [found] = lab.search((4, 8))
     assert (found.best, found.better, found.tried) == (lab.plain, False, 1)
-    assert found.best_ms == found.plain_ms == 2.0
+    assert found.best_ms == found.plain_ms == 100.0
 
 
 def test_a_heuristics_own_that_fails_loses_to_what_works(lab):
-    good = Config(ms=(3.0,))
-    lab.plain, lab.space = Config(ms=(2.0,), does="fails when forced"), [good]
+    good = Config(ms=(150.0,))
+    lab.plain, lab.space = Config(ms=(100.0,), does="fails when forced"), [good]
     [found] = lab.search((4, 8))
-    assert (found.best, found.plain_ms, found.best_ms) == (good, math.inf, 3.0)
+    assert (found.best, found.plain_ms, found.best_ms) == (good, math.inf, 150.0)
 
 
 def test_each_question_is_tuned_once(lab):

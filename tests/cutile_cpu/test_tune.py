@@ -24,7 +24,7 @@ KEY = "m=4 n=40 itemsize=2 chunked=None"
 
 @pytest.fixture(autouse=True)
 def clock(tmp_path, monkeypatch):
-    """One tiny case of softmax; a call takes as many milliseconds as are here for its occupancy, or else 2."""
+    """One tiny case of softmax; a call takes as many milliseconds as are here for its occupancy, or else 2000."""
     op = tilegym.ops.softmax
     samples = [Sample(name="4x40", args={"x": TensorSpec(shape=(4, 40))})]
     monkeypatch.setattr(op, "contract", replace(op.contract, benchmarks=lambda: samples))
@@ -34,7 +34,7 @@ def clock(tmp_path, monkeypatch):
 
     def time_calls(calls, device, **_):
         answer = next(iter(tuning._forced.values()), None)
-        median = times.get(answer and answer.hints.occupancy, 2.0)
+        median = times.get(answer and answer.hints.occupancy, 2000.0)
         return Timing(median=median, low=median, high=median)
 
     monkeypatch.setattr(suite, "time_calls", time_calls)
@@ -48,14 +48,14 @@ def tune(*arguments):
 
 
 def test_what_is_better_is_shown_and_written_and_nothing_is_kept_of_an_interpreters(clock, tmp_path):
-    clock[4] = 1.5
+    clock[4] = 1500.0
     done = tune("--out", tmp_path / "table.json", "--limit", 8)
     assert done.exit_code == 0, done.output
     (row,) = (line.split() for line in done.stdout.splitlines() if line.startswith("softmax"))
-    assert row[:7] == ["softmax", "4x40", "bfloat16", "forward", "softmax", row[5], "2"]
-    assert row[7:] == ["1.5", "occupancy=4", "num_worker_warps=4"]
+    assert row[:7] == ["softmax", "4x40", "bfloat16", "forward", "softmax", row[5], "2000"]
+    assert row[7:] == ["1500", "occupancy=4", "num_worker_warps=4"]
     assert (
-        f"softmax 4x40 bfloat16 forward: softmax {KEY}: 2 ms, 1.5 ms with occupancy=4 num_worker_warps=4; "
+        f"softmax 4x40 bfloat16 forward: softmax {KEY}: 2000 ms, 1500 ms with occupancy=4 num_worker_warps=4; "
         in done.stderr
     )
     assert "kernels were interpreted, which says nothing of any GPU: nothing was kept" in done.stdout
@@ -68,11 +68,11 @@ def test_what_is_better_is_shown_and_written_and_nothing_is_kept_of_an_interpret
 
 def test_on_a_gpu_it_would_be_kept(clock, monkeypatch):
     """A faster one is; and where something else was kept before, so is the heuristic's own, once it wins."""
-    clock[4] = 1.5
+    clock[4] = 1500.0
     monkeypatch.setattr(tune_command, "_times_mean_something", lambda device: True)
     assert f"what is better is kept in {config.settings().cache_dir}" in tune("--limit", 8).stdout
     assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy == 4
-    clock[4] = 2.5
+    clock[4] = 2500.0
     tune("--limit", 8)
     assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy is None
     assert len(cache.entries("tuning-softmax")) == 1
@@ -93,7 +93,7 @@ def test_shapes_json_and_limit(clock):
         ("3x40", "float32", "backward", "m=4 n=40 itemsize=4", 1),
     ]
     first = report["found"][0]
-    assert (first["heuristic_ms"], first["best_ms"], first["better"], first["failed"]) == (2.0, 2.0, "", {})
+    assert (first["heuristic_ms"], first["best_ms"], first["better"], first["failed"]) == (2000.0, 2000.0, "", {})
     assert first["config"]["columns"] == 64
 
 
@@ -104,7 +104,7 @@ def test_what_was_found_before_an_interrupt_is_kept(clock, tmp_path, monkeypatch
 
     whole = search.search
     monkeypatch.setattr(search, "search", cut_short)
-    clock[4] = 1.5
+    clock[4] = 1500.0
     done = tune("--out", tmp_path / "table.json", "--shapes", "4x40,8x40")
     assert done.exit_code == 130
     assert "4x40" in done.stdout

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 NOISE: Final = 0.01
 """A configuration must be better by more than this share, twice."""
 
+_DECISIVE: Final = 4
+"""How many times longer the second timing takes."""
+
 _TOO_SLOW: Final = 5
 """Times the heuristic's own: such a configuration is called once, and not timed."""
 _LEAST_SECONDS: Final = 0.05
@@ -91,7 +94,7 @@ def search(
 
     Args:
         planned: cases, each on one backend whose kernels are cuTile's.
-        options: how each configuration is timed.
+        options: how each configuration is timed; the best of them and the heuristic's own, once more and for longer.
         limits: how much is tried.
         tried: told after each configuration: the question, how many were tried, and of how many.
     """
@@ -165,7 +168,8 @@ def _best(
         tried(question, number, len(candidates))
     best = min(times, key=lambda config: times[config], default=plain)
     if _beats(times.get(best, math.inf), plain_ms):  # of many, it may have been lucky: it has to win again
-        plain_ms, best_ms = timed(plain, options), timed(best, options)
+        decisive = replace(options, seconds=_DECISIVE * options.seconds)
+        plain_ms, best_ms = timed(plain, decisive), timed(best, decisive)
         if _beats(best_ms, plain_ms):
             return best, plain_ms, best_ms, failures
     return plain, plain_ms, plain_ms, failures

@@ -57,7 +57,7 @@ def tune(
     planned = _plan(ops or [], shapes, dtype, where, quick=quick, backward=backward)
     if out is not None:
         _check(out)
-    options = Options(device=where, seconds=0.02 if quick else 0.1)
+    options = Options(device=where, seconds=0.01 if quick else 0.05)
     limits = Limits(configs=limit, compile_seconds=compile_seconds)
     results: list[Found | Failed] = []
     interrupted = False
