@@ -109,6 +109,7 @@ class Test_APPLY_ROPE_BASE(common.PyTestCase):
             ({"position_ids": torch.zeros(1, 4)}, TypeError, "position_ids must be one of int64, int32, got float32"),
             ({"unsqueeze_dim": 3}, ValueError, "unsqueeze_dim must be 1 or 2, got 3"),
             ({"partial_rotary_factor": 1.5}, ValueError, "must be over 0 and at most 1, got 1.5"),
+            ({"partial_rotary_factor": "1"}, TypeError, "partial_rotary_factor must be a number, got str"),
             ({"partial_rotary_factor": 0.4}, ValueError, "must be even, got 3 of 8"),
         ],
     )

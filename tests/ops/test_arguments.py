@@ -7,7 +7,7 @@ import torch
 
 import tilegym
 from tilegym.errors import ArgumentTypeError, ArgumentValueError
-from tilegym.ops import rms_norm, silu_and_mul
+from tilegym.ops import apply_rope_base, dropout, geglu, rms_norm, silu_and_mul
 
 X = torch.rand(4, 6)
 everywhere = pytest.mark.parametrize("backend", [b for b in tilegym.get_available_backends() if b != "cutile"])
@@ -37,3 +37,20 @@ def test_rms_norm_wants_a_number_as_offset(backend, offset):
 def test_rms_norm_wants_ints_as_normalized_shape(backend, shape):
     with pytest.raises(ArgumentTypeError, match="normalized_shape must be ints, an int or None"):
         rms_norm(X, shape, None, 1e-6, backend=backend)
+
+
+INTS = {
+    "seed": lambda value, backend: dropout(X, value, backend=backend),
+    "dim": lambda value, backend: geglu(X, value, backend=backend),
+    "unsqueeze_dim": lambda value, backend: apply_rope_base(
+        X[None, None], X[None, None], X, X, unsqueeze_dim=value, backend=backend
+    ),
+}
+
+
+@everywhere
+@pytest.mark.parametrize("name", INTS)
+@pytest.mark.parametrize("value", [True, 1.0, "1", None, torch.tensor(1)])
+def test_an_int_is_an_int(backend, name, value):
+    with pytest.raises(ArgumentTypeError, match=f"{name} must be an int, got {type(value).__name__}"):
+        INTS[name](value, backend)

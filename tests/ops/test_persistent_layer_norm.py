@@ -83,7 +83,12 @@ def test_refused(statistics, error, message):
         persistent_layer_norm(X, (40,), WEIGHT, BIAS, EPS, **statistics)
 
 
-def test_no_gradient_of_statistics_is_promised():
-    statistics = {"mean": torch.ones(2, 3, requires_grad=True), "rstd": torch.ones(2, 3)}
-    with pytest.raises((GradientError, NotImplementedError), match="mean"):
-        persistent_layer_norm(X, (40,), WEIGHT, BIAS, EPS, **statistics, backend="cutile-cpu")
+@backends
+@pytest.mark.parametrize("name", ["mean", "rstd"])
+def test_given_statistics_have_no_gradient(name, backend):
+    statistics = {"mean": torch.ones(2, 3), "rstd": torch.ones(2, 3)}
+    statistics[name].requires_grad_()
+    with pytest.raises(GradientError, match=f"persistent_layer_norm: {name} requires a gradient, and has none here"):
+        persistent_layer_norm(X, (40,), WEIGHT, BIAS, EPS, **statistics, backend=backend)
+    with torch.no_grad():
+        assert not persistent_layer_norm(X, (40,), WEIGHT, BIAS, EPS, **statistics, backend=backend)[0].requires_grad

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
-from tilegym.errors import ArgumentTypeError, ArgumentValueError, DeviceError, DtypeError, ShapeError
+from tilegym.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DeviceError,
+    DtypeError,
+    GradientError,
+    ShapeError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -174,6 +181,24 @@ def check_device(op: str, name: str, value: Tensor, first: Tensor, first_name: s
     """`value` must lie on the first input's device."""
     if value.device != first.device:
         raise DeviceError(f"{op}: {name} must be on the device of {first_name}, {first.device}, got {value.device}")
+
+
+def check_no_gradient(op: str, name: str, value: Tensor) -> None:
+    """`value` must need no gradient, since the op has none for it."""
+    if value.requires_grad and torch.is_grad_enabled():
+        raise GradientError(f"{op}: {name} requires a gradient, and has none here; give {name}.detach()")
+
+
+def check_int(op: str, name: str, value: object) -> None:
+    """`value` must be an int, or one that a compiler traces."""
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise ArgumentTypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
+
+
+def check_number(op: str, name: str, value: object) -> None:
+    """`value` must be a Python number."""
+    if not isinstance(value, (int, float)):
+        raise ArgumentTypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
 def check_not_expanded(op: str, name: str, value: Tensor) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Sample, TensorSpec, check_beside, check_tensor
+from tilegym.contract import Sample, TensorSpec, check_beside, check_number, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 
 
@@ -28,12 +28,6 @@ def checked_shape(op: str, input: Tensor, normalized_shape: Sequence[int] | int 
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ShapeError(f"{op}: normalized_shape {shape} is not how input's shape {tuple(input.shape)} ends")
     return shape
-
-
-def check_number(op: str, name: str, value: object) -> None:
-    """`value` must be a Python number."""
-    if not isinstance(value, (int, float)):
-        raise ArgumentTypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
 def check_eps(op: str, eps: float) -> None:

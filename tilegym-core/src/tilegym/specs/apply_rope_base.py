@@ -8,8 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_beside, check_device, check_tensor
-from tilegym.errors import ArgumentValueError, GradientError, ShapeError
+from tilegym.contract import (
+    Contract,
+    Gradient,
+    Sample,
+    TensorSpec,
+    Way,
+    check_beside,
+    check_device,
+    check_int,
+    check_no_gradient,
+    check_number,
+    check_tensor,
+)
+from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
 
@@ -55,6 +67,7 @@ def apply_rope_base(
     Raises:
         ShapeError: the shapes do not go together, or R is odd.
         DtypeError, DeviceError: an argument has another dtype or device.
+        ArgumentTypeError: unsqueeze_dim is no int, partial_rotary_factor no number.
         ArgumentValueError: unsqueeze_dim is neither 1 nor 2; partial_rotary_factor is out of range.
         GradientError: cos or sin requires a gradient.
 
@@ -74,8 +87,9 @@ def canonical(
     unsqueeze_dim: int = 1,
     partial_rotary_factor: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, int]:
+    check_int(_OP, "unsqueeze_dim", unsqueeze_dim)
     if unsqueeze_dim not in (1, 2):
-        raise ArgumentValueError(f"{_OP}: unsqueeze_dim must be 1 or 2, got {unsqueeze_dim!r}")
+        raise ArgumentValueError(f"{_OP}: unsqueeze_dim must be 1 or 2, got {unsqueeze_dim}")
     check_tensor(_OP, "q", q)
     if q.dim() != 4:
         raise ShapeError(f"{_OP}: q must have 4 dimensions, got shape {tuple(q.shape)}")
@@ -94,8 +108,9 @@ def canonical(
 
 def _rotated(size: int, factor: float) -> int:
     """R, of D and the factor."""
-    if not isinstance(factor, (int, float)) or not 0 < factor <= 1:
-        raise ArgumentValueError(f"{_OP}: partial_rotary_factor must be over 0 and at most 1, got {factor!r}")
+    check_number(_OP, "partial_rotary_factor", factor)
+    if not 0 < factor <= 1:
+        raise ArgumentValueError(f"{_OP}: partial_rotary_factor must be over 0 and at most 1, got {factor}")
     rotated = size if factor == 1 else int(size * factor)
     if rotated % 2:
         raise ShapeError(f"{_OP}: the part of q that is rotated must be even, got {rotated} of {size}")
@@ -119,8 +134,7 @@ def _check_tables(q: Tensor, cos: Tensor, sin: Tensor, rotated: int, length: int
         )
     check_beside(_OP, "sin", sin, q, "q", shape=tuple(cos.shape))
     for name, table in (("cos", cos), ("sin", sin)):
-        if table.requires_grad and torch.is_grad_enabled():
-            raise GradientError(f"{_OP}: {name} requires a gradient, and has none here; give {name}.detach()")
+        check_no_gradient(_OP, name, table)
 
 
 def _check_positions(position_ids: Tensor, q: Tensor, batch: int, length: int) -> None:

@@ -8,8 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_not_expanded, check_tensor
-from tilegym.errors import ArgumentTypeError, ArgumentValueError
+from tilegym.contract import (
+    Contract,
+    Gradient,
+    Sample,
+    TensorSpec,
+    check_int,
+    check_not_expanded,
+    check_number,
+    check_tensor,
+)
+from tilegym.errors import ArgumentValueError
 from tilegym.op import dispatch
 from tilegym.sharding import whole
 
@@ -52,10 +61,8 @@ def canonical(
     x: Tensor, seed: int, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> tuple[Tensor, int, float, Tensor | None]:
     check_tensor("dropout", "x", x)
-    if not isinstance(seed, (int, torch.SymInt)):
-        raise ArgumentTypeError(f"dropout: seed must be an int, got {type(seed).__name__}")
-    if not isinstance(p, (int, float)):
-        raise ArgumentTypeError(f"dropout: p must be a number, got {type(p).__name__}")
+    check_int("dropout", "seed", seed)
+    check_number("dropout", "p", p)
     if not 0 <= p <= 1:
         raise ArgumentValueError(f"dropout: p must be from 0 to 1, got {p}")
     if inplace:

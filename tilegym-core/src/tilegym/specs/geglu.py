@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_tensor
-from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_int, check_tensor
+from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
 from tilegym.specs._activations import check_approximate, gelu, gelu_slope
@@ -45,8 +45,7 @@ def geglu(input: Tensor, dim: int = -1, approximate: str = "none") -> Tensor:
 def canonical(input: Tensor, dim: int = -1, approximate: str = "none") -> tuple[Tensor, int, str]:
     check_tensor("geglu", "input", input, least_rank=1)
     check_approximate("geglu", approximate)
-    if not isinstance(dim, int):
-        raise ArgumentTypeError(f"geglu: dim must be an int, got {type(dim).__name__}")
+    check_int("geglu", "dim", dim)
     rank = input.dim()
     if not -rank <= dim < rank:
         raise ArgumentValueError(

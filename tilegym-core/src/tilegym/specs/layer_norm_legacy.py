@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Layout, Sample, TensorSpec
+from tilegym.contract import Contract, Gradient, Layout, Sample, TensorSpec, check_number
 from tilegym.op import dispatch
 from tilegym.sharding import rows
 from tilegym.specs import _norms
@@ -64,7 +64,7 @@ def canonical(
     shape = _norms.checked_shape("layer_norm_legacy", input, normalized_shape)
     _norms.check_affine("layer_norm_legacy", input, shape, weight=weight, bias=bias)
     _norms.check_eps("layer_norm_legacy", eps)
-    _norms.check_number("layer_norm_legacy", "weight_shift", weight_shift)
+    check_number("layer_norm_legacy", "weight_shift", weight_shift)
     return input, shape, weight, bias, eps, weight_shift
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_beside, check_no_gradient
 from tilegym.errors import ArgumentValueError
 from tilegym.op import dispatch
 from tilegym.sharding import rows
@@ -49,8 +49,9 @@ def persistent_layer_norm(
         ShapeError: normalized_shape is not how input's shape ends; another tensor has another shape.
         DtypeError, DeviceError: an argument has another dtype or device.
         ArgumentValueError: eps is negative or NaN; one of mean and rstd is given without the other.
+        GradientError: mean or rstd requires a gradient.
 
-    Gradient: input, weight, bias, of the norm; statistics that are given count as constants.
+    Gradient: input, weight, bias, of the norm; mean and rstd, returned or given, have none.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
@@ -77,6 +78,7 @@ def canonical(
         for name, value in (("mean", mean), ("rstd", rstd)):
             leading = input.shape[: input.dim() - len(shape)]
             check_beside(op, name, value, input, "input", shape=leading, dtypes=(torch.float32,))
+            check_no_gradient(op, name, value)
     elif mean is not None or rstd is not None:
         raise ArgumentValueError(f"{op}: mean and rstd must be given together, got one without the other")
     return input, shape, weight, bias, eps, mean, rstd

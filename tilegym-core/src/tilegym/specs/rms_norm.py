@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_number
 from tilegym.op import dispatch
 from tilegym.sharding import rows
 from tilegym.specs import _norms
@@ -62,7 +62,7 @@ def canonical(
 ) -> tuple[Tensor, tuple[int, ...], Tensor | None, float, Tensor | None, float]:
     shape = _norms.checked_shape("rms_norm", input, normalized_shape)
     _norms.check_eps("rms_norm", eps)
-    _norms.check_number("rms_norm", "offset", offset)
+    check_number("rms_norm", "offset", offset)
     _norms.check_affine("rms_norm", input, shape, weight=weight, bias=bias)
     return input, shape, weight, eps, bias, offset
 
