@@ -48,6 +48,7 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
     else:
         for hint in {*op.hints, *contract.hints} & (given.keys() | options.keys()):
             check_hint(op, hint, options.get(hint, given.get(hint)))
+        _refuse_nested(op, given)
         wanted = op.meaningful
         semantic = {name: value for name, value in (given | options).items() if name in wanted}
         canonical = contract.canonical(**semantic)
@@ -62,6 +63,15 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
         special=not is_plain(tensors),
         transformed=in_transform() or (has_tangent_level() and _has_tangent(tensors)),
     )
+
+
+def _refuse_nested(op: Op, given: dict[str, Any]) -> None:
+    """Nested tensors pass for strided ones, and PyTorch aborts the process when it is asked for their strides."""
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.is_nested:
+            raise ArgumentTypeError(
+                f"{op.name}: {name} must be a dense tensor, got a nested one; call on each of its parts"
+            )
 
 
 def _has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:

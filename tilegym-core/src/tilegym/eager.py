@@ -28,6 +28,8 @@ _SHOWN: Final = {
     "optional": "(_absent_{0} if {0} is None else {0})",
     "any": "_stand_in({0}, _absent_{0})",
 }
+_NESTED: Final = {"tensor": "{0}.is_nested", "optional": "{0} is not None and {0}.is_nested", "any": "False"}
+"""What no guard may be shown: PyTorch aborts the process when one asks a nested tensor for its strides."""
 
 
 def shown(form: str, value: object, absent: torch.Tensor) -> torch.Tensor | None:
@@ -42,7 +44,7 @@ def shown(form: str, value: object, absent: torch.Tensor) -> torch.Tensor | None
 def stand_in(value: object, absent: torch.Tensor) -> torch.Tensor | None:
     """What a guard sees of a value that may be anything: itself, "no tensor", or None, which no guard accepts."""
     if isinstance(value, torch.Tensor):
-        return value
+        return None if value.is_nested else value
     return absent if isinstance(value, _SCALARS) else None
 
 
@@ -110,11 +112,12 @@ def public_function(op: Op) -> Callable[..., Any]:
     namespace |= {f"_absent_{name}": absent(name) for name in guards}
     if guards:
         unless = f"not {catch_all} and " if catch_all else ""
+        nested = " or ".join(_NESTED[form].format(name) for name, form in guards.items())
         lines += [
             f"    if {unless}_forward_ad._current_level < 0:",
             "        try:",
-            "            _entries = _op.table[_scoped() if backend is None else backend]",
-            "        except (KeyError, TypeError):",
+            f"            _entries = () if {nested} else _op.table[_scoped() if backend is None else backend]",
+            "        except (KeyError, TypeError, AttributeError):",
             "            _entries = ()",
             "        for _check, _run, _label in _entries:",
             f"            if _check({', '.join(_SHOWN[form].format(name) for name, form in guards.items())}):",
