@@ -56,6 +56,13 @@ def test_listing_imports_none():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_star_imports_all():
+    found = {}
+    exec("from tilegym.ops import *", found)  # noqa: S102 - where a star may stand is a module's own level
+    assert {*dir(tilegym.ops)} <= found.keys()
+    assert found["rms_norm"] is tilegym.ops.rms_norm
+
+
 def test_no_interface_has_the_name_of_an_op():
     assert not registry.files_of("tilegym.interfaces") & {*registry.op_names()}
 

@@ -40,8 +40,8 @@ def philox_words(given, words):
 
 @pytest.mark.parametrize(("counter", "key", "words"), ANSWERS)
 def test_known_answers_in_pytorch(counter, key, words):
-    found = torchref.philox(tuple(torch.tensor([word]) for word in counter), tuple(key))
-    assert [word.item() for word in found] == words
+    found = torchref.philox(torch.tensor(counter)[:, None], torch.tensor(key))
+    assert found[:, 0].tolist() == words
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), ANSWERS)
@@ -53,9 +53,28 @@ def test_known_answers_in_tile_code(counter, key, words):
 
 def test_the_reference_agrees_on_large_counters_and_keys():
     counter, key = torch.tensor([0, 1, 2**32 - 1, 2**32, 2**61 + 12345]), -(2**62) - 99
-    halves = (counter & 0xFFFFFFFF, counter >> 32, torch.zeros_like(counter), torch.zeros_like(counter))
-    words = torchref.philox(halves, (key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF))
-    assert torch.equal(spec.philox(counter, key), torch.stack(words, -1))
+    zeros = torch.zeros_like(counter)
+    halves = torch.stack([counter & 0xFFFFFFFF, counter >> 32, zeros, zeros])
+    words = torchref.philox(halves, torch.tensor([key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF]))
+    assert torch.equal(spec.philox(counter, key), words.t())
+
+
+def test_a_seed_that_is_traced_only_fills_a_tensor():
+    """What PyTorch's default compiler makes of `seed >> 32` does not compile on a CPU."""
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return graph
+
+    def call(x, seed):
+        return dropout(x, seed, backend="torch")
+
+    compiled = torch.compile(call, fullgraph=True, backend=keep)
+    for seed in (5, 6, -(2**63)):
+        assert torch.equal(compiled(torch.ones(40), seed), call(torch.ones(40), seed))
+    traced = [node for node in graphs[-1].graph.nodes if isinstance(node.meta.get("example_value"), torch.SymInt)]
+    assert [user.target for node in traced for user in node.users] == [torch.full]
 
 
 class Test_DROPOUT(common.PyTestCase):

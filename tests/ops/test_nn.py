@@ -145,6 +145,30 @@ def test_dropout_draws_a_seed_per_call_in_training(backend):
     assert 0.7 < (first > 0).double().mean() < 0.8
 
 
+@backends
+def test_dropout_draws_a_seed_per_call_of_compiled_and_exported_code_too(backend):
+    module, x = tilegym.nn.Dropout(0.5), torch.ones(10, 40)
+    with tilegym.use_backend(backend):
+        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+        program = torch.export.export(module, (x,), strict=False).module()
+        for one in (compiled, program):
+            torch.manual_seed(5)
+            first, second = one(x), one(x)
+            torch.manual_seed(5)
+            assert torch.equal(module(x), first)
+            assert torch.equal(module(x), second)
+    assert not torch.equal(first, second)
+
+
+def test_dropout_s_seeds_come_from_the_cpu_whatever_the_default_device_is():
+    x = torch.ones(10, 40)
+    torch.manual_seed(5)
+    expected = tilegym.nn.Dropout(0.5)(x)
+    torch.manual_seed(5)
+    with torch.device("meta"):
+        assert torch.equal(tilegym.nn.Dropout(0.5)(x), expected)
+
+
 def test_dropout_is_the_same_when_a_checkpoint_computes_it_again():
     module, x = tilegym.nn.Dropout(0.5), torch.ones(50, 40, requires_grad=True)
     y = torch.utils.checkpoint.checkpoint(lambda x: module(x).square(), x, use_reentrant=False)
@@ -175,6 +199,21 @@ def test_rotary_embedding_makes_scores_depend_on_distances_alone(factor, backend
             assert scores.diagonal(3)[0] != scores.diagonal(0)[0]
     first, _ = module(x, x)
     assert torch.equal(first[:, :, 0], x[:, :, 0])
+
+
+def test_no_cast_or_move_of_a_model_changes_the_angles_of_its_rotary_embedding():
+    positions = torch.tensor([4000, 8191])
+    frequencies = [10000 ** (-2 * j / 8) for j in range(4)]
+    expected = torch.tensor(
+        [[position * one for one in frequencies * 2] for position in (4000, 8191)], dtype=torch.float64
+    )
+    with torch.device("meta"):
+        made_on_meta = tilegym.nn.RotaryEmbedding(8).to_empty(device="cpu")
+    for module in (tilegym.nn.RotaryEmbedding(8), tilegym.nn.RotaryEmbedding(8).bfloat16(), made_on_meta):
+        cos, sin = module.tables(positions)
+        torch.testing.assert_close(cos, expected.cos().float(), atol=1e-3, rtol=0)
+        torch.testing.assert_close(sin, expected.sin().float(), atol=1e-3, rtol=0)
+    assert repr(module) == "RotaryEmbedding(8, base=10000.0, partial_rotary_factor=1.0)"
 
 
 def test_modules_can_be_made_on_the_meta_device():

@@ -42,6 +42,8 @@ def find(name: str) -> Any:
         UnknownOpError: an AttributeError that says what there is.
         RegistrationError: the interface's file defines nothing of its name.
     """
+    if name == "__all__":
+        return names()  # for `from tilegym.ops import *`
     if name.startswith("_"):
         raise AttributeError(f"module 'tilegym.ops' has no attribute {name!r}")
     if name in registry.op_names():

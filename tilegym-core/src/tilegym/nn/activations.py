@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +31,18 @@ class Dropout(nn.Dropout):
     """`torch.nn.Dropout` on `tilegym.ops.dropout`, with a new seed for each call in training.
 
     Seeds come from PyTorch's default generator for the CPU: `torch.manual_seed` settles them, and checkpointing repeats
-    them. A CUDA graph or a compiled function that holds a call keeps that call's seed.
+    them. Compiled code draws them too; without `fullgraph=True` they break its graph. A CUDA graph that holds a call
+    keeps that call's seed.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """Zeros in the place of a part `p` of the elements, the others scaled; not in training, `input` itself."""
-        seed = int(torch.randint(2**63 - 1, ())) if self.training else 0
+        seed: Any = 0
+        if self.training:
+            seed = torch.randint(2**63 - 1, (), device="cpu").item()
+            known: Any = torch._check  # noqa: SLF001 - how a compiler is told what it cannot see
+            known(seed >= 0)
+            known(seed < 2**63 - 1)
         return dropout(input, seed, self.p, training=self.training, inplace=self.inplace)
 
 
