@@ -87,6 +87,9 @@ class Gradient:
     reduction: Callable[..., tuple[int, ...]] | None = None
     """For each of `inputs`, how many terms are added up for one element of its gradient, from canonical arguments;
     None: the contract's `reduction`, or as many as the output has elements for one of the input."""
+    rounded: Callable[..., bool] | None = None
+    """From canonical arguments: whether the backward starts from values rounded to the output's dtype; None: only if
+    it is given an output itself."""
     flops: Callable[..., int] | None = None
     """Floating-point operations of the backward, from canonical arguments; None: twice those of the forward."""
 

@@ -47,8 +47,9 @@ def schema(parameters: Mapping[str, Any], result: Any, *, written: tuple[str, ..
 def _schema_type(kind: Any) -> Any:
     """The annotation as `infer_schema` wants it: lists of ints plain and never optional."""
     found = parts(kind)
-    if found == {torch.Tensor, type(None)}:
-        return typing.Optional[torch.Tensor]  # noqa: UP045 - what infer_schema reads
+    given = found - {type(None)}
+    if len(given) == 1 < len(found) and typing.get_origin(*given) is None:
+        return typing.Optional[given.pop()]  # noqa: UP045 - what infer_schema reads
     if kind == Sequence[bool] or torch.Tensor in found:
         return kind
     return Sequence[int] if any(typing.get_origin(part) is not None for part in found | {kind}) else kind

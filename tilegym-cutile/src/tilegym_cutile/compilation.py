@@ -11,6 +11,7 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import cuda.tile as ct
@@ -23,7 +24,7 @@ from tilegym.errors import CompilationError
 from tilegym.testing import load_implementation, materialize
 from tilegym_cutile import toolchain
 from tilegym_cutile.cubin import Usage, usage
-from tilegym_cutile.runtime import Launch, recording
+from tilegym_cutile.runtime import ARCHITECTURES, Launch, recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,7 +112,7 @@ def cases(op: str, *, arch: str, dtypes: Iterable[torch.dtype] | None = None, ev
     contract = implementation.contract
     found: dict[Any, Case] = {}
     for sample in (*contract.samples(), *(contract.benchmarks or tuple)()):
-        for dtype in dtypes or contract.dtypes:
+        for dtype in filter(partial(takes, arch), dtypes or contract.dtypes):
             with recording(arch=arch) as launches:
                 arguments = materialize(sample, dtype=dtype, device="meta")
                 implementation(arguments)
@@ -123,6 +124,11 @@ def cases(op: str, *, arch: str, dtypes: Iterable[torch.dtype] | None = None, ev
                 if key not in found or case.weight > found[key].weight:
                     found[key] = case
     return list(found.values())
+
+
+def takes(arch: str, dtype: torch.dtype) -> bool:
+    """Whether an architecture has a dtype: before Ada there is no float8."""
+    return dtype.itemsize > 1 or ARCHITECTURES[arch].capability >= (8, 9)
 
 
 def compile_case(case: Case, arch: str) -> Compiled:

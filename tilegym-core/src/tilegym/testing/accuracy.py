@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 C: Final = 2.0
 """With 1, torch 2.13's own ops use at most 0.93 of the bound on our samples; 2 leaves room for a GPU's exp2 (2 ulp)."""
 
-_NORM_TOLERANCE: Final = {torch.float16: 2e-3, torch.bfloat16: 8e-3}
+_NORM_TOLERANCE: Final = {
+    torch.float16: 2e-3,
+    torch.bfloat16: 8e-3,
+    torch.float8_e4m3fn: 2**-4,  # their unit roundoffs: such results have few numbers to err about
+    torch.float8_e5m2: 2**-3,
+}
 _NORM_TOLERANCE_FLOAT32: Final = 1e-6  # times sqrt(n)
 
 

@@ -1,9 +1,9 @@
 """The gradients of an op, beside those of its contract's float64 reference.
 
 The bound is that of `accuracy`, with A the gradient on absolute values, as the contract gives it. Where a backward
-starts from the op's own rounded output, u(float32) becomes the unit roundoff of the output's dtype, and what
-underflowed there is multiplied by grad_output. A gradient can vanish where its terms do not (that of a norm over one
-element), so the norm's bound too has a term in A.
+starts from the op's own rounded output, or from what is rounded alike, u(float32) becomes the unit roundoff of the
+output's dtype, and what underflowed there is multiplied by grad_output. A gradient can vanish where its terms do not
+(that of a norm over one element), so the norm's bound too has a term in A.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ def measure_gradients(
     else:
         terms = dict(zip(gradient.inputs, gradient.reduction(*canonical.values()), strict=True))
     rounded = not {*contract.outputs}.isdisjoint(gradient.saved)
+    if gradient.rounded is not None:
+        rounded = gradient.rounded(*canonical.values())
     unit = unit_roundoff(grad_outputs[0].dtype if rounded else torch.float32)
-    largest = max(grad.abs().max().item() if rounded and grad.numel() else 0.0 for grad in grad_outputs)
+    largest = max(grad.double().abs().max().item() if rounded and grad.numel() else 0.0 for grad in grad_outputs)
     return {
         name: compare(got, want, scales[name], max(1, terms[name]), unit=unit, cancels=True, underflow=1 + 2 * largest)
         for (name, got), want in zip(gradients.items(), expected, strict=True)

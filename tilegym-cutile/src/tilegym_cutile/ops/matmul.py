@@ -1,0 +1,152 @@
+"""Matrix product, with what often follows it, and its gradients, which are such products too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cuda.tile as ct
+import torch
+
+from tilegym import register_backward, register_impl
+from tilegym_cutile import activations
+from tilegym_cutile.elementwise import backward_kernel, forward_kernel, in_step, run
+from tilegym_cutile.gemm_config import FLOAT8
+from tilegym_cutile.products import Epilogue, multiply, sum_of_rows, why_no_float8
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+@register_impl("matmul", backend="cutile", supports=why_no_float8)
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    trans_a: bool,
+    trans_b: bool,
+    out_dtype: torch.dtype | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    bias: Tensor | None,
+    activation: str | None,
+    residual: Tensor | None,
+    tf32: bool,
+    *,
+    static_persistent: bool = True,
+    use_tma: bool | None = None,
+) -> Tensor:
+    """See `tilegym/specs/matmul.py`."""
+    shape = (a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1])
+    c = torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+    after = Epilogue(scales=_given(scale_a, scale_b), bias=bias, activation=activation, residual=residual)
+    multiply(
+        a,
+        b,
+        c,
+        trans_a=trans_a,
+        trans_b=trans_b,
+        tf32=tf32,
+        after=after,
+        persistent=static_persistent,
+        use_tma=use_tma,
+    )
+    return c
+
+
+def matmul_forward(
+    a: Tensor,
+    b: Tensor,
+    trans_a: bool,
+    trans_b: bool,
+    out_dtype: torch.dtype | None,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    bias: Tensor | None,
+    activation: str | None,
+    residual: Tensor | None,
+    tf32: bool,
+) -> tuple[Tensor, Tensor]:
+    """The product, and what the activation is given: (M, N), or empty without an activation."""
+    shape = (a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1])
+    c = torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+    kept_dtype = torch.bfloat16 if c.dtype in FLOAT8 else c.dtype
+    kept = c.new_empty((0,) if activation is None else shape, dtype=kept_dtype)
+    after = Epilogue(
+        scales=_given(scale_a, scale_b),
+        bias=bias,
+        activation=activation,
+        residual=residual,
+        preactivation=None if activation is None else kept,
+    )
+    multiply(a, b, c, trans_a=trans_a, trans_b=trans_b, after=after, tf32=tf32)
+    return c, kept
+
+
+def _given(*tensors: Tensor | None) -> tuple[Tensor, ...]:
+    return tuple([one for one in tensors if one is not None])
+
+
+def _copied(x: Any, dtype: Any) -> Any:  # noqa: ARG001 - all functions of `forward_kernel` are called alike
+    return x
+
+
+def _of_relu(dy: Any, x: Any) -> Any:
+    return ct.where(x > 0, dy, 0.0)
+
+
+def _of_silu(dy: Any, x: Any) -> Any:
+    return dy * activations.silu_and_slope(x)[1]
+
+
+def _of_gelu(dy: Any, x: Any) -> Any:
+    return dy * activations.gelu_and_slope(x)[1]
+
+
+def _of_gelu_tanh(dy: Any, x: Any) -> Any:
+    return dy * activations.gelu_tanh_and_slope(x)[1]
+
+
+_SLOPES = {
+    "relu": backward_kernel("matmul_relu_backward_tiles", _of_relu),
+    "silu": backward_kernel("matmul_silu_backward_tiles", _of_silu),
+    "gelu": backward_kernel("matmul_gelu_backward_tiles", _of_gelu),
+    "gelu_tanh": backward_kernel("matmul_gelu_tanh_backward_tiles", _of_gelu_tanh),
+}
+_COPY = forward_kernel("matmul_copy_tiles", _copied)
+
+
+@register_backward("matmul", backend="cutile", forward=matmul_forward)
+def matmul_backward(
+    grad_output: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor | None,
+    scale_b: Tensor | None,
+    bias: Tensor | None,
+    preactivation: Tensor,
+    trans_a: bool,
+    trans_b: bool,
+    activation: str | None,
+    tf32: bool,
+    needs: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of a, b, bias and residual; None for what is not in `needs`. Laid out as those."""
+    da, db, dbias, dresidual = (
+        torch.empty_like(one) if needed and one is not None else None
+        for one, needed in zip((a, b, bias, grad_output), needs, strict=True)
+    )
+    if dresidual is not None:
+        run(_COPY, in_step(grad_output, dresidual))
+    inner = grad_output
+    if activation is not None:
+        inner = torch.empty_like(preactivation)
+        run(_SLOPES[activation], in_step(grad_output, preactivation, inner))
+    after = Epilogue(scales=_given(scale_a, scale_b))
+    if da is not None:
+        multiply(inner, b, da.mT if trans_a else da, trans_b=not trans_b, after=after, tf32=tf32)
+    if db is not None:
+        multiply(a, inner, db.mT if trans_b else db, trans_a=not trans_a, after=after, tf32=tf32)
+    if dbias is not None:
+        sum_of_rows(inner, dbias)
+    return da, db, dbias, dresidual
