@@ -13,6 +13,7 @@ import cuda.tile as ct
 
 from tilegym_cutile import activations, tiles
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.wide import widened
 
 NONE, RELU, SILU, GELU, GELU_TANH = range(1, 6)
 """Activations, as a kernel's constant."""
@@ -20,13 +21,13 @@ NONE, RELU, SILU, GELU, GELU_TANH = range(1, 6)
 
 @ct.kernel
 def gemm_tiles(
-    x: Rows,
-    y: Rows,
-    c: Rows,
-    scales: tuple[Rows, ...],
-    bias: tuple[Rows, ...],
-    residual: tuple[Rows, ...],
-    preactivation: tuple[Rows, ...],
+    x: ct.Array,
+    y: ct.Array,
+    c: ct.Array,
+    scales: tuple[ct.Array, ...],
+    bias: tuple[ct.Array, ...],
+    residual: tuple[ct.Array, ...],
+    preactivation: tuple[ct.Array, ...],
     TRANS: ct.Constant[tuple[bool, bool, bool]],
     BLOCKED: ct.Constant[tuple[bool, bool, bool, bool]],
     ACTIVATION: ct.Constant[int],
@@ -63,12 +64,12 @@ def gemm_tiles(
 
 @ct.kernel
 def gemm_sum(
-    parts: Rows,
-    c: Rows,
-    scales: tuple[Rows, ...],
-    bias: tuple[Rows, ...],
-    residual: tuple[Rows, ...],
-    preactivation: tuple[Rows, ...],
+    parts: ct.Array,
+    c: ct.Array,
+    scales: tuple[ct.Array, ...],
+    bias: tuple[ct.Array, ...],
+    residual: tuple[ct.Array, ...],
+    preactivation: tuple[ct.Array, ...],
     BLOCKED: ct.Constant[tuple[bool, bool, bool]],
     ACTIVATION: ct.Constant[int],
     TILE: ct.Constant[tuple[int, int]],
@@ -223,3 +224,8 @@ def _saturated(total: Any, dtype: Any) -> Any:
 
 def _clamped(total: Any, largest: Any) -> Any:
     return ct.maximum(ct.minimum(total, largest, propagate_nan=True), -largest, propagate_nan=True)
+
+
+# At the end, since they see what is defined above alone.
+gemm_tiles_wide = widened(gemm_tiles)
+gemm_sum_wide = widened(gemm_sum)

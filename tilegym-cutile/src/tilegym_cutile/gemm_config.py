@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -36,50 +37,61 @@ class GemmConfig:
     hints: Hints = Hints()  # noqa: RUF009 - frozen
 
 
-_WARPS: Final = {4: Hints(num_worker_warps=4), 8: Hints(num_worker_warps=8)}
+_FOUR, _EIGHT = Hints(num_worker_warps=4), Hints(num_worker_warps=8)
 
 
-def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> tuple[GemmConfig, ...]:
+def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
     """Tiles that compile without spills, the largest first."""
-
-    def ladder(*steps: tuple[int, int, int, int]) -> tuple[GemmConfig, ...]:
-        return tuple(GemmConfig(tile=(m, n, k), hints=_WARPS[warps]) for m, n, k, warps in steps)
-
-    hopper = target.capability[0] in (9, 10)
+    asynchronous = target.capability[0] in (9, 10)  # tensor cores that read shared memory, and whole warps that load
+    latency = 4 if asynchronous else 2
     if dtype == torch.float32 and not tf32:  # without tensor cores
-        return ladder((128, 64, 16, 8), (64, 32, 32, 8))
-    if not blocked:
-        return ladder((128, 64, 32, 8), (64, 32, 32, 4))
-    if dtype in FLOAT8 and hopper:
-        return ladder((128, 128, 128, 8), (64, 128, 128, 4), (64, 64, 128, 4))
-    if hopper:
-        return ladder((128, 256, 64, 8), (128, 128, 64, 4), (64, 128, 64, 4), (64, 64, 64, 4))
-    return ladder((128, 128, 32, 8), (64, 64, 32, 4))
+        steps = [(64, 64, 16, _EIGHT), (64, 32, 32, _EIGHT)]
+    elif not blocked:  # element by element: addresses take the registers
+        steps, latency = [(128, 64, 32, _EIGHT), (64, 32, 32, _EIGHT)], 1
+    elif not asynchronous or dtype == torch.float32:
+        steps = [(128, 128, 32, _EIGHT), (64, 64, 32, _EIGHT)]
+    elif dtype in FLOAT8:
+        steps = [(128, 128, 128, _EIGHT), (64, 128, 128, _FOUR), (64, 64, 128, _FOUR)]
+    else:
+        steps = [(128, 256, 64, _EIGHT), (128, 128, 64, _FOUR), (64, 128, 64, _FOUR), (64, 64, 64, _FOUR)]
+    return [GemmConfig(tile=(m, n, k), latency=latency, hints=hints) for m, n, k, hints in steps]
+
+
+def _long_tiles(few: int, dtype: torch.dtype, tf32: bool, target: Target) -> list[GemmConfig]:
+    """Tiles of so many columns alone, for operands loaded as blocks: none without tensor cores."""
+    if dtype == torch.float32 and not tf32:
+        return []
+    columns = max(16, next_power_of_2(few))
+    if target.capability[0] in (9, 10):
+        depth = 128 if dtype != torch.float32 else 64
+        return [GemmConfig(tile=(rows, columns, depth), hints=_FOUR) for rows in (128, 64)]
+    return [GemmConfig(tile=(64, columns, 64 if dtype != torch.float32 else 32), latency=2, hints=_FOUR)]
+
+
+def _candidates(
+    m: int, n: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+) -> tuple[list[GemmConfig], bool]:
+    """Tiles to choose from, and whether few rows or columns leave it to the loads of the other operand."""
+    long = _long_tiles(min(m, n), dtype, tf32, target) if blocked and min(m, n) <= _FEW else []
+    return (
+        ([replace(one, swapped=m < n) for one in long], True) if long else (_tiles(dtype, tf32, blocked, target), False)
+    )
 
 
 def search_space(
-    m: int,
-    n: int,
-    k: int,
-    dtype: torch.dtype,
-    tf32: bool,
-    blocked: bool,
-    target: Target,
+    m: int, n: int, k: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
 ) -> Iterator[GemmConfig]:
-    """What is worth trying; few rows or columns leave it to the loads of the other operand."""
-    ladder = _tiles(dtype, tf32, blocked, target)
-    if min(m, n) <= _FEW:
-        few, steps = max(16, next_power_of_2(min(m, n))), (64, 128, 256)
-        for rows in (64, 128):
-            for depth in steps:
-                for splits in (1, 2, 4):
-                    if splits == 1 or splits * depth * 2 <= k:
-                        yield GemmConfig(tile=(rows, few, depth), swapped=m < n, splits=splits, hints=_WARPS[4])
-        return
-    for one in ladder:
-        for latency in (2, 4, 8):
-            for group in (4, 8, 16):
+    """What is worth trying: more or fewer loads ahead, and where these decide, other depths and splits."""
+    candidates, long = _candidates(m, n, dtype, tf32, blocked, target)
+    for one in candidates:
+        rows, columns, depth = one.tile
+        if not long:
+            for latency, group in itertools.product((1, 2, 4, 8), (4, 8, 16)):
                 yield replace(one, latency=latency, group=group)
+            continue
+        for deep, latency, splits in itertools.product((depth // 2, depth, 2 * depth), (2, 4, 8), (1, 2, 4)):
+            if splits == 1 or splits * deep * 2 <= k:
+                yield replace(one, tile=(rows, columns, deep), latency=latency, splits=splits)
 
 
 @tuned("gemm", space=search_space, bucketed=("m", "matrices"))
@@ -98,12 +110,9 @@ def heuristic(
         blocked: whether operands are loaded as blocks.
         target: the device.
     """
-    ladder = _tiles(dtype, tf32, blocked, target)
-    if min(m, n) <= _FEW and ladder[0].tile[2] >= 64:
-        few = max(16, next_power_of_2(min(m, n)))
-        chosen = GemmConfig(tile=(128, few, 128), swapped=m < n, hints=_WARPS[4])
-    else:
-        chosen = next((one for one in ladder if count_tiles(one, m, n, matrices) >= target.num_sms), ladder[-1])
+    candidates, _ = _candidates(m, n, dtype, tf32, blocked, target)
+    enough = (one for one in candidates if count_tiles(one, m, n, matrices) >= target.num_sms)
+    chosen = next(enough, candidates[-1])
     splits = _splits(count_tiles(chosen, m, n, matrices), -(-k // chosen.tile[2]), target)
     return replace(chosen, splits=splits)
 

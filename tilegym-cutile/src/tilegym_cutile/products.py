@@ -11,6 +11,7 @@ from tilegym_cutile import gemm
 from tilegym_cutile.gemm_config import FLOAT8, GemmConfig, heuristic
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import launch, target_of
+from tilegym_cutile.wide import fits_tma
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,16 +102,19 @@ def _launch(
     activation = _ACTIVATIONS[after.activation]
     stored = (_is_blocked(c), after.residual is None or _is_blocked(after.residual))
     sizes = (tf32, config.tile, config.splits, config.group, config.latency)
+    narrow = fits_tma(x, y, c)
+    kernel = gemm.gemm_tiles if narrow else gemm.gemm_tiles_wide
     if config.splits == 1:
         arguments = (x, y, c, *more, trans, (*blocked, *stored), activation, *sizes)
-        launch(gemm.gemm_tiles, (grid,), arguments, hints=config.hints)
+        launch(kernel, (grid,), arguments, hints=config.hints)
         return
     parts = c.new_empty((matrices * config.splits, m, n), dtype=torch.float32)
     whole = (*blocked, _is_blocked(parts), True)
-    launch(gemm.gemm_tiles, (grid,), (x, y, parts, (), (), (), (), trans, whole, gemm.NONE, *sizes), hints=config.hints)
+    launch(kernel, (grid,), (x, y, parts, (), (), (), (), trans, whole, gemm.NONE, *sizes), hints=config.hints)
     tile = (min(16, next_power_of_2(m)), 128)
     blocks = (-(-m // tile[0]), -(-n // tile[1]), matrices)
-    launch(gemm.gemm_sum, blocks, (parts, c, *more, (_is_blocked(parts), *stored), activation, tile, config.splits))
+    add = gemm.gemm_sum if narrow else gemm.gemm_sum_wide
+    launch(add, blocks, (parts, c, *more, (_is_blocked(parts), *stored), activation, tile, config.splits))
 
 
 def _tensors(epilogue: Epilogue) -> tuple[tuple[Tensor, ...], ...]:
