@@ -38,8 +38,9 @@ def launches_of(function, arguments):
 def test_host_code_neither_computes_nor_copies(op):
     implementation = load_implementation(op, "cutile")
     for sample in implementation.contract.samples():
-        result, launches = launches_of(implementation, materialize(sample, dtype=torch.bfloat16))
-        assert launches or tensors_of(result)[0].numel() == 0, sample.name
+        arguments = materialize(sample, dtype=torch.bfloat16)
+        _, launches = launches_of(implementation, arguments)
+        assert launches or not all(one.numel() for one in tensors_of([*arguments.values()])), sample.name
         if implementation.contract.gradient is not None and sample.args.get("out") is None:
             launches_of(implementation.differentiate, materialize(sample, dtype=torch.bfloat16))
 

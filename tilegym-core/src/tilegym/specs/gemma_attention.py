@@ -121,7 +121,7 @@ def flops(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> int:
 def samples() -> Iterator[Sample]:
     case = _attention.case
     yield case("no-keys", (1, 2, 3, 8), (2, 0), window_size=2)
-    yield case("odd", (2, 2, 5, 8), (2, 7), window_size=1, soft_cap=1.5)
+    yield case("odd", (2, 2, 5, 8), (2, 7), window_size=1, soft_cap=1.5, layout="transposed")
     yield case("both-sides", (1, 4, 70, 32), (2, 60), window_size=18, is_causal=False)
     yield case("queries-without-keys", (1, 2, 90, 32), (2, 40), window_size=20, soft_cap=20.0)
     yield case("capped", (1, 2, 50, 48), (1, 70), soft_cap=5.0, is_causal=False)

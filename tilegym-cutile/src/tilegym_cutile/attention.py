@@ -1,0 +1,255 @@
+"""Attention: softmax of masked scores times values, in one pass over the keys.
+
+The one core of all attention ops. What differs is data: a window's ends, a soft cap, sinks, a second pair of arrays
+whose products are added to the scores. Backward: `attention_backward.py`; tile code of both: `attention_tiles.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cuda.tile as ct
+import torch
+
+from tilegym_cutile import attention_tiles as at
+from tilegym_cutile import tiles
+from tilegym_cutile.rows import next_power_of_2
+from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.tuning import tuned
+from tilegym_cutile.wide import fits_tma, widened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+
+@ct.kernel
+def attention_forward(
+    q: ct.Array,
+    k: ct.Array,
+    v: ct.Array,
+    second: tuple[ct.Array, ...],
+    sinks: tuple[ct.Array, ...],
+    start_at: tuple[ct.Array, ...],
+    out: ct.Array,
+    lse: tuple[ct.Array, ...],
+    group: int,
+    inner: float,
+    outer: float,
+    start: int,
+    left: int,
+    right: int,
+    M: ct.Constant[int],
+    N: ct.Constant[int],
+    D: ct.Constant[int],
+    P: ct.Constant[int],
+    ENDS: ct.Constant[tuple[bool, bool]],
+    SCALED: ct.Constant[bool],
+    CAPPED: ct.Constant[bool],
+) -> None:
+    """One block: M queries of one head.
+
+    q: (B, H, S, D') or (B, Hk, H / Hk, S, D'), k, v: (B, Hk, Sk, D'), second: none or like q and like k with one head,
+    of up to P columns; sinks: none or (H,), start_at: none or (1,), out: (B, H, S, D'), lse: none or (B, H, S).
+    group = H / Hk, D' <= D. Blocks whose queries see most keys, where it goes by position, come first.
+    """
+    heads, queries, keys = out.shape[1], out.shape[2], k.shape[2]
+    across = ct.cdiv(queries, M)
+    query_tile = across - 1 - ct.bid(0) % across
+    batch, head = ct.bid(0) // across // heads, ct.bid(0) // across % heads
+    query = query_tile * M + ct.arange(M, dtype=ct.int32)[:, None]
+    mask = (at.first_position(start, start_at), left, right)
+    transform = at.score_function(inner, SCALED, CAPPED, q.dtype)
+    q_tile = at.load(q, batch, head, query_tile, M, D)
+    if len(second):
+        second_tile = at.load(second[0], batch, head, query_tile, M, P)
+
+    def visit(tile: Any, edge: bool, peak: Any, total: Any, acc: Any) -> Any:
+        products = at.mma(q_tile, at.load_transposed(k, batch, head // group, tile, D, N), at.zeros(M, N))
+        if len(second):
+            products = at.mma(second_tile, at.load_transposed(second[1], batch, 0, tile, P, N), products)
+        scores = transform(products)
+        if edge:
+            key = tile * N + ct.arange(N, dtype=ct.int32)[None, :]
+            scores = ct.where(at.visible(query, key, keys, mask, ENDS), scores, -math.inf)
+        peak, total, weights, decay = at.joined(scores, outer, peak, total)
+        v_tile = at.load(v, batch, head // group, tile, N, D)
+        return peak, total, at.mma(ct.astype(weights, v_tile.dtype), v_tile, acc * decay)
+
+    last = min(query_tile * M + M, queries) - 1
+    key_tiles = at.range_of_keys(query_tile * M, last, keys, mask, ENDS, N)
+    peak, total, acc = at.over(visit, key_tiles, ENDS[0], (*at.initial(sinks, head, M), at.zeros(M, D)))
+    at.store(out, batch, head, query_tile, acc * ct.where(total == 0.0, 0.0, tiles.reciprocal(total)))
+    for array in ct.static_iter(lse):
+        natural = (peak + ct.log2(total)) * at.LN2
+        ct.store(array, (batch, head, query_tile), natural.reshape((1, 1, M)))
+
+
+_forward_of_any_size = widened(attention_forward)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    """What tells one attention op from another; the fields as the op's contract has them."""
+
+    scaling: float
+    left: int | None = None
+    """Query i, at position p = i + start, sees the keys p - left, ..., p + right; None: there is no such end."""
+    right: int | None = None
+    start: int = 0
+    start_at: Tensor | None = None
+    """One element that is added to `start`."""
+    soft_cap: float | None = None
+    sinks: Tensor | None = None
+    """(H,)."""
+    second: tuple[Tensor, Tensor] | None = None
+    """(B, H, S, Dp) and (B, 1, Sk, Dp), whose products are added to those of q and k."""
+
+    @property
+    def ends(self) -> tuple[bool, bool]:
+        """Which ends the window has."""
+        return self.left is not None, self.right is not None
+
+    @property
+    def window(self) -> tuple[int, int, int]:
+        """The numbers start, left and right, where those that are not there are 0."""
+        return self.start, self.left or 0, self.right or 0
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """What products are multiplied by to be scores, and scores to be powers of two, which must be positive."""
+        if self.soft_cap is not None:
+            return self.scaling / self.soft_cap, self.soft_cap * at.LOG2E
+        return (1.0, self.scaling * at.LOG2E) if self.scaling > 0 else (self.scaling * at.LOG2E, 1.0)
+
+    @property
+    def transform(self) -> tuple[bool, bool]:
+        """Whether products have to be multiplied to be scores, and whether scores are their tanh."""
+        return self.scaling <= 0, self.soft_cap is not None
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile of the second pair."""
+        return 0 if self.second is None else next_power_of_2(self.second[0].shape[-1])
+
+    @property
+    def optional(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The arrays that may be absent, in tuples: second, sinks, start_at."""
+        start_at = () if self.start_at is None else (self.start_at.as_strided((1,), (1,)),)
+        return self.second or (), () if self.sinks is None else (self.sinks,), start_at
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionConfig:
+    """How a block goes about attention."""
+
+    queries: int
+    """Queries of a tile: a power of two."""
+    keys: int
+    """Keys of a tile: a power of two."""
+    hints: Hints | None = None
+
+
+def tile_columns(size: int) -> int:
+    """Columns of a tile that holds a head."""
+    return max(16, next_power_of_2(size))
+
+
+_TILES = ((128, 128, 4), (256, 128, 8), (128, 128, 8), (64, 128, 4), (128, 64, 4), (256, 64, 8), (64, 64, 4))
+"""Queries, keys and warps that are worth timing."""
+
+
+def search_space(size: int, target: Target) -> Iterator[AttentionConfig]:
+    """The configurations worth timing for heads of `size` columns."""
+    clusters = (2, None) if target.capability[0] in (9, 10) else (None,)
+    for (m, n, warps), ctas, occupancy in itertools.product(_TILES, clusters, (None, 2)):
+        if m * (n + size) <= 256 * 256:
+            hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)
+            yield AttentionConfig(queries=m, keys=n, hints=hints)
+
+
+@tuned("attention", space=search_space, bucketed=("rows", "keys"))
+def heuristic(
+    rows: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target, *, causal: bool, capped: bool
+) -> AttentionConfig:
+    """The forward's configuration for all rows of queries and so many keys, from what an H200 likes.
+
+    Args:
+        rows: queries of all heads and batches.
+        keys: Sk.
+        size: columns of a tile of q, k and v.
+        second: those of the second pair, 0 without.
+        dtype: theirs.
+        target: the device.
+        causal: whether what a query sees has an end.
+        capped: whether scores go through a tanh.
+    """
+    best = _best(size, second, dtype, target, causal=causal, capped=capped)
+    m, n = short_tiles(rows, keys, best.queries, best.keys, target)
+    if m == best.queries:
+        return AttentionConfig(queries=m, keys=n, hints=best.hints)
+    return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=4 if m * size <= 64 * 128 else 8))
+
+
+def short_tiles(own: int, other: int, m: int, n: int, target: Target) -> tuple[int, int]:
+    """Tiles of m rows that blocks own and n that they go over, or smaller ones where there are few of them.
+
+    So that each SM gets two blocks, if 64 rows a block suffice for that, and each block four tiles to go over.
+    """
+    enough = next_power_of_2(own // (2 * target.num_sms) + 1) // 2
+    return min(m, max(64, enough)), min(n, max(16, next_power_of_2(other) // 4))
+
+
+def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal: bool, capped: bool) -> AttentionConfig:
+    """For long sequences."""
+    m, n, hints = 64, 64, Hints(num_worker_warps=4)
+    if dtype == torch.float32:
+        m, n, hints = 64, 32 if size <= 128 else 16, Hints(num_worker_warps=8)
+    elif target.capability[0] != 9:
+        n = 64 if size <= 128 else 32
+    elif size + second > 256:
+        m, n, hints = 64, 64 if size <= 256 else 32, Hints(num_worker_warps=8)
+    elif size > 128:
+        m, n, hints = 128, 64 if capped else 128, Hints(num_worker_warps=8)
+    elif size > 64:
+        m, n, hints = 128, 128, Hints(num_ctas=2, occupancy=None if second else 2, num_worker_warps=4)
+    elif causal:
+        m, n, hints = 64, 128, Hints(num_worker_warps=4, occupancy=2)
+    else:
+        m, n, hints = 256, 64, Hints(num_ctas=2, num_worker_warps=8)
+    return AttentionConfig(queries=m, keys=n, hints=hints)
+
+
+def new_output(q: Tensor, k: Tensor) -> Tensor:
+    """An output like q for `attend` to fill; without keys, all zeros."""
+    return torch.zeros_like(q) if k.shape[2] == 0 else torch.empty_like(q)
+
+
+def new_lse(q: Tensor) -> Tensor:
+    """For `attend` to fill: (B, H, S), float32."""
+    return torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, of: Attention, lse: Tensor | None = None) -> None:
+    """Fill out, and lse if it is given: the natural log-sum-exp of each row of scores. Without keys, leave both alone.
+
+    q: (B, H, S, D) or (B, Hk, H / Hk, S, D), k, v: (B, Hk, Sk, D), out: (B, H, S, D), lse: (B, H, S), all of any
+    strides.
+    """
+    batch, heads, queries, size = out.shape
+    keys = k.shape[2]
+    if out.numel() == 0 or keys == 0:
+        return
+    columns, rows, causal = tile_columns(size), batch * heads * queries, of.ends != (False, False)
+    capped = of.soft_cap is not None
+    config = heuristic(rows, keys, columns, of.columns, q.dtype, target_of(q), causal=causal, capped=capped)
+    arrays = (q, k, v, *of.optional, out, () if lse is None else (lse,))
+    numbers = (heads // k.shape[1], *of.factors, *of.window)
+    constants = (config.queries, config.keys, columns, max(1, of.columns), of.ends, *of.transform)
+    grid = (batch * heads * -(-queries // config.queries),)
+    kernel = attention_forward if fits_tma(q, k, v, out, *arrays[3]) else _forward_of_any_size
+    launch(kernel, grid, (*arrays, *numbers, *constants), hints=config.hints)

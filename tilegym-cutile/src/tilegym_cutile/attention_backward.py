@@ -1,0 +1,388 @@
+"""Attention, backward: two passes over the tiles of scores, one for each side, with every sum in a fixed order.
+
+With weights w = softmax of scores, which the log-sum-exp of each row brings back, and do the output's gradient,
+
+    dv = w.T @ do,    dscores = w * (do @ v.T - delta),    dq = dscores @ k * scaling,    dk = dscores.T @ q * scaling
+
+where delta, the sum of do * output over each row, comes first. A block of the one pass owns a tile of keys, goes over
+the queries that see it, in all heads that share it, and has dk and dv; a block of the other owns a tile of queries and
+has dq. No sum is shared among blocks, so none needs atomics; the price is that scores are made twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cuda.tile as ct
+import torch
+
+from tilegym_cutile import attention_tiles as at
+from tilegym_cutile.attention import Attention, AttentionConfig, short_tiles, tile_columns
+from tilegym_cutile.reductions import sum_rows
+from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tuning import tuned
+from tilegym_cutile.wide import fits_tma, widened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+
+@ct.kernel
+def attention_delta(
+    dout: Rows,
+    out: Rows,
+    lse: Rows,
+    sinks: tuple[Rows, ...],
+    delta: Rows,
+    dsinks: tuple[Rows, ...],
+    M: ct.Constant[int],
+    D: ct.Constant[int],
+) -> None:
+    """One block: the sums of dout * out over M rows of one head, and what they add to the gradient of its sink.
+
+    dout, out: (B, H, S, D') with D' <= D, lse, delta: (B, H, S); sinks: none or (H,), dsinks: (B * tiles of S, H).
+    """
+    heads, queries = out.shape[1], out.shape[2]
+    across = ct.cdiv(queries, M)
+    tile, batch, head = ct.bid(0) % across, ct.bid(0) // across // heads, ct.bid(0) // across % heads
+    products = ct.astype(at.load(dout, batch, head, tile, M, D), ct.float32) * at.load(out, batch, head, tile, M, D)
+    sums = ct.sum(products, axis=1)
+    ct.store(delta, (batch, head, tile), sums.reshape((1, 1, M)))
+    if len(sinks):
+        logit = ct.astype(ct.gather(sinks[0], head), ct.float32)
+        inside = tile * M + ct.arange(M, dtype=ct.int32) < queries
+        weights = ct.exp2((logit - at.load_row(lse, batch, head, tile, M)) * at.LOG2E)
+        total = ct.sum(ct.where(inside & (sums != 0.0), -weights * sums, 0.0), axis=0)
+        ct.scatter(dsinks[0], (batch * across + tile, head), total)
+
+
+@ct.kernel
+def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is compiled
+    q: ct.Array,
+    k: ct.Array,
+    v: ct.Array,
+    second: tuple[ct.Array, ...],
+    start_at: tuple[ct.Array, ...],
+    dout: ct.Array,
+    lse: ct.Array,
+    delta: ct.Array,
+    dk: tuple[ct.Array, ...],
+    dv: tuple[ct.Array, ...],
+    dsecond: tuple[ct.Array, ...],
+    group: int,
+    scaling: float,
+    inner: float,
+    outer: float,
+    start: int,
+    left: int,
+    right: int,
+    M: ct.Constant[int],
+    N: ct.Constant[int],
+    D: ct.Constant[int],
+    P: ct.Constant[int],
+    ENDS: ct.Constant[tuple[bool, bool]],
+    SCALED: ct.Constant[bool],
+    CAPPED: ct.Constant[bool],
+) -> None:
+    """One block: the gradients of N keys, values or both of one head, over tiles of M queries of `group` heads.
+
+    q, k, v, second, start_at: as the forward had them, dout: (B, H, S, D'), lse, delta: (B, H, S), dk, dv: none or as k
+    and v; dsecond: none or, beside dk, what each head adds to the second pair's keys: (Hk, B, Sk, P'), float32.
+    """
+    kv_heads, queries, keys = k.shape[1], dout.shape[2], k.shape[2]
+    across = ct.cdiv(keys, N)
+    key_tile, batch, kv_head = ct.bid(0) % across, ct.bid(0) // across // kv_heads, ct.bid(0) // across % kv_heads
+    key = key_tile * N + ct.arange(N, dtype=ct.int32)[:, None]
+    mask = (at.first_position(start, start_at), left, right)
+    transform = at.score_function(inner, SCALED, CAPPED, q.dtype)
+    k_tile, v_tile = at.load(k, batch, kv_head, key_tile, N, D), at.load(v, batch, kv_head, key_tile, N, D)
+    if len(second):
+        second_tile = at.load(second[1], batch, 0, key_tile, N, P)
+
+    def visit(tile: Any, edge: bool, dk_sum: Any, dv_sum: Any, dsecond_sum: Any, head: Any) -> Any:
+        q_tile = at.load(q, batch, head, tile, M, D)
+        products = at.mma(k_tile, q_tile.transpose(), at.zeros(N, M))
+        if len(second):
+            other_tile = at.load(second[0], batch, head, tile, M, P)
+            products = at.mma(second_tile, other_tile.transpose(), products)
+        scores = transform(products)
+        weights = ct.exp2(scores * outer - at.load_row(lse, batch, head, tile, M)[None, :] * at.LOG2E)
+        if edge:
+            query = tile * M + ct.arange(M, dtype=ct.int32)[None, :]
+            weights = ct.where(at.visible(query, key, keys, mask, ENDS), weights, 0.0)
+        dout_tile = at.load(dout, batch, head, tile, M, D)
+        if len(dv):
+            dv_sum = at.mma(ct.astype(weights, dout_tile.dtype), dout_tile, dv_sum)
+        if len(dk):
+            dweights = at.mma(v_tile, dout_tile.transpose(), at.zeros(N, M))
+            dscores = weights * (dweights - at.load_row(delta, batch, head, tile, M)[None, :])
+            rounded = ct.astype(at.through_tanh(dscores, scores, CAPPED), q_tile.dtype)
+            dk_sum = at.mma(rounded, q_tile, dk_sum)
+            if len(dsecond):
+                dsecond_sum = at.mma(rounded, other_tile, dsecond_sum)
+        return dk_sum, dv_sum, dsecond_sum, head
+
+    last = min(key_tile * N + N, keys) - 1
+    query_tiles = at.range_of_queries(key_tile * N, last, queries, mask, ENDS, M)
+    dk_sum, dv_sum = at.zeros(N, D) if len(dk) else 0.0, at.zeros(N, D) if len(dv) else 0.0
+    dsecond_sum = at.zeros(N, P) if len(dsecond) else 0.0
+    for member in range(group):
+        sums = dk_sum, dv_sum, dsecond_sum, kv_head * group + member
+        dk_sum, dv_sum, dsecond_sum, _ = at.over(visit, query_tiles, ENDS[1], sums)
+    for array in ct.static_iter(dk):
+        at.store(array, batch, kv_head, key_tile, dk_sum * scaling)
+    for array in ct.static_iter(dv):
+        at.store(array, batch, kv_head, key_tile, dv_sum)
+    for array in ct.static_iter(dsecond):
+        at.store(array, kv_head, batch, key_tile, dsecond_sum * scaling)
+
+
+@ct.kernel
+def attention_backward_queries(
+    q: ct.Array,
+    k: ct.Array,
+    v: ct.Array,
+    second: tuple[ct.Array, ...],
+    start_at: tuple[ct.Array, ...],
+    dout: ct.Array,
+    lse: ct.Array,
+    delta: ct.Array,
+    dq: ct.Array,
+    dsecond: tuple[ct.Array, ...],
+    group: int,
+    scaling: float,
+    inner: float,
+    outer: float,
+    start: int,
+    left: int,
+    right: int,
+    M: ct.Constant[int],
+    N: ct.Constant[int],
+    D: ct.Constant[int],
+    P: ct.Constant[int],
+    ENDS: ct.Constant[tuple[bool, bool]],
+    SCALED: ct.Constant[bool],
+    CAPPED: ct.Constant[bool],
+) -> None:
+    """One block: the gradients of M queries of one head, over tiles of N keys.
+
+    Arrays as in `attention_backward_keys`; dq: as q, dsecond: none, or as the second pair's queries.
+    """
+    heads, queries, keys = dout.shape[1], dout.shape[2], k.shape[2]
+    across = ct.cdiv(queries, M)
+    query_tile = across - 1 - ct.bid(0) % across
+    batch, head = ct.bid(0) // across // heads, ct.bid(0) // across % heads
+    query = query_tile * M + ct.arange(M, dtype=ct.int32)[:, None]
+    mask = (at.first_position(start, start_at), left, right)
+    transform = at.score_function(inner, SCALED, CAPPED, q.dtype)
+    q_tile, dout_tile = at.load(q, batch, head, query_tile, M, D), at.load(dout, batch, head, query_tile, M, D)
+    if len(second):
+        second_tile = at.load(second[0], batch, head, query_tile, M, P)
+    lse_row = at.load_row(lse, batch, head, query_tile, M)[:, None] * at.LOG2E
+    delta_row = at.load_row(delta, batch, head, query_tile, M)[:, None]
+
+    def visit(tile: Any, edge: bool, dq_sum: Any, dsecond_sum: Any) -> Any:
+        k_tile = at.load(k, batch, head // group, tile, N, D)
+        products = at.mma(q_tile, k_tile.transpose(), at.zeros(M, N))
+        if len(second):
+            other_tile = at.load(second[1], batch, 0, tile, N, P)
+            products = at.mma(second_tile, other_tile.transpose(), products)
+        scores = transform(products)
+        weights = ct.exp2(scores * outer - lse_row)
+        if edge:
+            key = tile * N + ct.arange(N, dtype=ct.int32)[None, :]
+            weights = ct.where(at.visible(query, key, keys, mask, ENDS), weights, 0.0)
+        dweights = at.mma(dout_tile, at.load_transposed(v, batch, head // group, tile, D, N), at.zeros(M, N))
+        dscores = weights * (dweights - delta_row)
+        rounded = ct.astype(at.through_tanh(dscores, scores, CAPPED), k_tile.dtype)
+        if len(second):
+            dsecond_sum = at.mma(rounded, other_tile, dsecond_sum)
+        return at.mma(rounded, k_tile, dq_sum), dsecond_sum
+
+    last = min(query_tile * M + M, queries) - 1
+    key_tiles = at.range_of_keys(query_tile * M, last, keys, mask, ENDS, N)
+    sums = at.zeros(M, D), at.zeros(M, P) if len(second) else 0.0
+    dq_sum, dsecond_sum = at.over(visit, key_tiles, ENDS[0], sums)
+    at.store(dq, batch, head, query_tile, dq_sum * scaling)
+    for array in ct.static_iter(dsecond):
+        at.store(array, batch, head, query_tile, dsecond_sum * scaling)
+
+
+@ct.kernel
+def attention_sum_heads(partials: Rows, total: Rows, N: ct.Constant[int], P: ct.Constant[int]) -> None:
+    """One block: N keys of one batch. partials: (Hk, B, Sk, P'), of which total: (B, 1, Sk, P') is the sum over Hk."""
+    across = ct.cdiv(total.shape[2], N)
+    tile, batch = ct.bid(0) % across, ct.bid(0) // across
+    sums = at.zeros(N, P)
+    for head in range(partials.shape[0]):
+        sums += at.load(partials, head, batch, tile, N, P)
+    at.store(total, batch, 0, tile, sums)
+
+
+_keys_of_any_size = widened(attention_backward_keys)
+_queries_of_any_size = widened(attention_backward_queries)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeysConfig(AttentionConfig):
+    """How the pass that owns keys goes about them."""
+
+    apart: bool = False
+    """Whether dk and dv have a launch each, which makes the weights once more, but has fewer sums in registers."""
+
+
+_TILES = ((64, 128, 8), (128, 64, 8), (128, 128, 8), (64, 64, 8), (64, 64, 4), (64, 32, 4), (32, 64, 4), (32, 64, 8))
+"""Rows that a block goes over, rows that it owns, and warps, that are worth timing."""
+
+
+def _pairs(size: int) -> Iterator[tuple[int, int, Hints]]:
+    for (other, own, warps), occupancy in itertools.product(_TILES, (None, 2)):
+        if (other + own) * size <= 256 * 128:
+            yield other, own, Hints(occupancy=occupancy, num_worker_warps=warps)
+
+
+def keys_space(size: int) -> Iterator[KeysConfig]:
+    """The configurations worth timing for heads of `size` columns."""
+    for (m, n, hints), apart in itertools.product(_pairs(size), (False, True)):
+        yield KeysConfig(queries=m, keys=n, hints=hints, apart=apart)
+
+
+@tuned("attention_backward_keys", space=keys_space, bucketed=("rows", "queries"))
+def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch.dtype, target: Target) -> KeysConfig:
+    """The configuration of the pass that owns keys.
+
+    Args:
+        rows: keys of all of their heads and batches.
+        queries: S.
+        size: columns of a tile of q, k and v.
+        second: those of the second pair, 0 without.
+        dtype: theirs.
+        target: the device.
+    """
+    if dtype == torch.float32:
+        m, n = 32, 32 if size + second <= 128 else 16
+    elif size + second <= 128:
+        m, n = 64, 128
+    else:
+        m, n = 64, 64 if size <= 256 else 16
+    n, m = short_tiles(rows, queries, n, m, target)
+    return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=8), apart=size + second > 128)
+
+
+def queries_space(size: int) -> Iterator[AttentionConfig]:
+    """The configurations worth timing for heads of `size` columns."""
+    for n, m, hints in _pairs(size):
+        yield AttentionConfig(queries=m, keys=n, hints=hints)
+
+
+@tuned("attention_backward_queries", space=queries_space, bucketed=("rows", "keys"))
+def queries_heuristic(
+    rows: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target
+) -> AttentionConfig:
+    """The configuration of the pass that owns queries, of which there are `rows` in all; otherwise as above."""
+    if dtype == torch.float32:
+        m, n = 32, 32 if size + second <= 128 else 16
+    elif size + second <= 128:
+        m, n = 128, 128
+    else:
+        m, n = 64, 64 if size <= 256 else 32
+    m, n = short_tiles(rows, keys, m, n, target)
+    return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=8))
+
+
+def gradients(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    of: Attention,
+    needs: tuple[bool, ...],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of q, k, v and, if there is one, of the second pair; None for those not in `needs`.
+
+    Arguments as `attention.attend` took and filled them; dout: (B, H, S, D), of any strides.
+    """
+    of_queries, of_keys = (q, *(of.second or ())[:1]), (k, v, *(of.second or ())[1:])
+    make = torch.empty_like if q.numel() and k.numel() else torch.zeros_like
+    for_queries = tuple(make(one) for one in of_queries) if needs[0] or any(needs[3:4]) else ()
+    for_keys = tuple(make(one) for one in of_keys) if any(needs[1:3]) or any(needs[4:5]) else ()
+    fill_gradients(dout, q, k, v, out, lse, of, for_queries, for_keys)
+    dq, *dq_second = for_queries or (None,) * len(of_queries)
+    dk, dv, *dk_second = for_keys or (None,) * len(of_keys)
+    return dq, dk, dv, *dq_second, *dk_second
+
+
+def fill_gradients(
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    of: Attention,
+    for_queries: tuple[Tensor, ...],
+    for_keys: tuple[Tensor, ...],
+    *,
+    sinks: bool = False,
+) -> Tensor | None:
+    """Fill dq, and that of the second pair's queries; dk, dv, and that of its keys. What is not wanted is left out.
+
+    Arguments as `attention.attend` took and filled them; dout: (B, H, S, D), of any strides. Returns the gradient of
+    the sinks if `sinks` wants it.
+    """
+    batch, heads, queries, size = out.shape
+    kv_heads, keys = k.shape[1], k.shape[2]
+    if out.numel() == 0 or keys == 0:
+        return torch.zeros_like(of.sinks) if sinks and of.sinks is not None else None
+    columns = tile_columns(size)
+    what = (columns, of.columns, q.dtype, target_of(q))
+    delta, dsinks = _delta(dout, out, lse, of, sinks=sinks)
+    second, _, start_at = of.optional
+    arrays = (q, k, v, second, start_at, dout, lse, delta)
+    numbers = (heads // kv_heads, of.scaling, *of.factors, *of.window)
+    constants = (columns, max(1, of.columns), of.ends, *of.transform)
+    if for_keys:
+        dk, dv, *dsecond = for_keys
+        partials = tuple(_partials(one, kv_heads) for one in dsecond)
+        for_k = keys_heuristic(batch * kv_heads * keys, queries, *what)
+        grid = (batch * kv_heads * -(-keys // for_k.keys),)
+        kernel = attention_backward_keys if fits_tma(q, k, v, dout, dk, dv, *second) else _keys_of_any_size
+        wanted = (((dk,), (), partials), ((), (dv,), ())) if for_k.apart else (((dk,), (dv,), partials),)
+        for some in wanted:
+            args: tuple[Any, ...] = (*arrays, *some, *numbers, for_k.queries, for_k.keys, *constants)
+            launch(kernel, grid, args, hints=for_k.hints)
+        for partial, total in zip(partials, dsecond, strict=True):
+            launch(attention_sum_heads, (batch * -(-keys // 64),), (partial, total, 64, of.columns))
+    if for_queries:
+        dq, *dsecond = for_queries
+        for_q = queries_heuristic(batch * heads * queries, keys, *what)
+        grid = (batch * heads * -(-queries // for_q.queries),)
+        kernel = attention_backward_queries if fits_tma(q, k, v, dout, dq, *second) else _queries_of_any_size
+        args = (*arrays, dq, tuple(dsecond), *numbers, for_q.queries, for_q.keys, *constants)
+        launch(kernel, grid, args, hints=for_q.hints)
+    return dsinks
+
+
+def _delta(dout: Tensor, out: Tensor, lse: Tensor, of: Attention, *, sinks: bool) -> tuple[Tensor, Tensor | None]:
+    """The sums of dout * out over rows, and the gradient of the sinks if it is wanted."""
+    batch, heads, queries, size = out.shape
+    delta, columns = torch.empty_like(lse), tile_columns(size)
+    rows = min(64, 8192 // columns)
+    blocks = batch * -(-queries // rows)
+    wanted = (of.sinks,) if sinks and of.sinks is not None else ()
+    partials = tuple(torch.empty((blocks, heads), dtype=torch.float32, device=out.device) for _ in wanted)
+    launch(attention_delta, (blocks * heads,), (dout, out, lse, wanted, delta, partials, rows, columns))
+    return delta, next(iter(sum_rows(partials, wanted)), None)
+
+
+def _partials(total: Tensor, kv_heads: int) -> Tensor:
+    """What each head of keys adds to total: (B, 1, Sk, P)."""
+    batch, _, keys, columns = total.shape
+    return torch.empty((kv_heads, batch, keys, columns), dtype=torch.float32, device=total.device)
