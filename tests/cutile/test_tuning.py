@@ -204,10 +204,13 @@ def test_a_table_of_another_device_or_compiler_is_a_miss(changes):
     assert heuristic(128, 8, DEVICE) == Config(rows=128)
 
 
-def test_the_users_entries_are_of_one_compiler(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "other"), [("versions", lambda: {"cuda-tile": "1.7.0", "tileiras": "13.4"}), ("__version__", "9.9")]
+)
+def test_the_users_entries_are_of_one_compiler_and_tilegym(name, other, monkeypatch):
     heuristic, _ = make()
     keep(question(128, 8), Config(rows=1))
-    monkeypatch.setattr(tables, "versions", lambda: {"cuda-tile": "1.7.0", "tileiras": "13.4"})
+    monkeypatch.setattr(tables, name, other)
     tuning.reread()
     assert heuristic(128, 8, DEVICE) == Config(rows=128)
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import tilegym
@@ -95,6 +96,15 @@ def test_shapes_json_and_limit(clock):
     first = report["found"][0]
     assert (first["heuristic_ms"], first["best_ms"], first["better"], first["failed"]) == (2000.0, 2000.0, "", {})
     assert first["config"]["columns"] == 64
+
+
+def test_an_op_without_tuned_functions_is_told(monkeypatch):
+    tilegym.register_impl("softmax", "cutile-cpu")(lambda x: torch.softmax(x.float(), -1).to(x.dtype))
+    done = tune("--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["found"] == report["failed"] == []
+    assert report["left_out"]["softmax"].startswith("it asks no tuned function")
 
 
 def test_what_was_found_before_an_interrupt_is_kept(clock, tmp_path, monkeypatch):

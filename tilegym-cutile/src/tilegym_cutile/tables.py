@@ -1,8 +1,8 @@
 """Where tuned configurations lie: tables in the wheel, one file a device, and the user's entries in `tilegym.cache`.
 
-An entry holds for one device and one compiler, since another makes other code, and it must have the very fields that
-its configuration has today: what does not fit is as if it were not there. The disk is read once for each function and
-device, when the first answer is needed.
+An entry holds for one device and one compiler, since another makes other code, a user's for one TileGym too; and it has
+to have the very fields that its configuration has today. What does not fit is as if it were not there. The disk is read
+once for each function and device, when the first answer is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tilegym import cache
+from tilegym import __version__, cache
 from tilegym.errors import RecordError
 from tilegym.files import write_whole
 from tilegym.log import logger
@@ -115,8 +115,8 @@ def _kind(name: str) -> str:
 
 
 def _place(target: Target) -> str:
-    """How the keys of the user's entries for a device begin."""
-    return f"{target.name}, {target.arch}, {_made_by(versions())}: "
+    """How the keys of the user's entries for a device begin; another TileGym may have other kernels."""
+    return f"{target.name}, {target.arch}, tilegym {__version__}, {_made_by(versions())}: "
 
 
 def _made_by(versions: Mapping[str, str | None]) -> str:

@@ -67,7 +67,7 @@ def tune(
             _keep(result, where, out)
     except KeyboardInterrupt:
         interrupted = True
-    report = _report(results, planned, where)
+    report = _report(results, planned, where, whole=not interrupted)
     _show(report, as_json=as_json)
     if interrupted:
         raise typer.Exit(130)
@@ -201,10 +201,12 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _report(results: list[Found | Failed], planned: Plan, device: torch.device) -> dict[str, Any]:
+def _report(results: list[Found | Failed], planned: Plan, device: torch.device, *, whole: bool) -> dict[str, Any]:
     from tilegym import cache
 
     rows = [_row(result) for result in results]
+    silent = {case.op.name for case, _, _ in planned.entries} - {row["op"] for row in rows} if whole else ()
+    left_out = dict.fromkeys(sorted(silent), "it asks no tuned function, or none that another call did not ask before")
     if _times_mean_something(device):
         where = f"what is better is kept in {cache.directory()}"
     else:
@@ -214,7 +216,7 @@ def _report(results: list[Found | Failed], planned: Plan, device: torch.device) 
         "kept": where,
         "found": [row for row in rows if "reason" not in row],
         "failed": [row for row in rows if "reason" in row],
-        "left_out": dict(planned.left_out),
+        "left_out": {**planned.left_out, **left_out},
     }
 
 
