@@ -55,7 +55,7 @@ class Sample:
 
     name: str
     args: Mapping[str, Any]
-    """Argument name → `TensorSpec` or plain value."""
+    """Argument name → `TensorSpec`, a list of them, or plain value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

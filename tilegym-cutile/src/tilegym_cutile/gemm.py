@@ -80,11 +80,42 @@ def gemm_sum(
     parts: (B * SPLITS, M, N), c: (B, M, N) or (M, N); the rest as in `gemm_tiles`, BLOCKED of parts, c and residual.
     """
     m, n, matrix = ct.bid(0), ct.bid(1), ct.bid(2)
-    total = _load(parts, matrix * SPLITS, m, n, TILE, False, BLOCKED[0], 4)
+    total = _load(parts, matrix * SPLITS, m, n, TILE, False, BLOCKED[0], 1)
     for split in range(1, SPLITS):
-        total = total + _load(parts, matrix * SPLITS + split, m, n, TILE, False, BLOCKED[0], 4)
+        total = total + _load(parts, matrix * SPLITS + split, m, n, TILE, False, BLOCKED[0], 1)
     total = finish(total, matrix, m, n, (scales, bias, residual, preactivation), ACTIVATION, BLOCKED[1:], c.dtype)
     store(c, matrix, m, n, total, BLOCKED[1])
+
+
+@ct.kernel
+def group_gemm_tiles(
+    xs: list[ct.Array],
+    ys: list[ct.Array],
+    cs: list[ct.Array],
+    MEMBERS: int,
+    TRANS: ct.Constant[tuple[bool, bool]],
+    BLOCKED: ct.Constant[tuple[bool, bool, bool]],
+    TF32: ct.Constant[bool],
+    TILE: ct.Constant[tuple[int, int, int]],
+    GROUP: ct.Constant[int],
+    LATENCY: ct.Constant[int],
+) -> None:
+    """One block: every so-many-th tile of all products xs[i] @ ys[i] = cs[i], counted on from one to the next.
+
+    xs: (M, K), ys: (K, N), or transposed if TRANS says so, cs: (M, N), each member with its own sizes. BLOCKED: whether
+    all members of xs, ys and cs can be accessed by whole tiles.
+    """
+    blocks = ct.num_blocks(0)
+    before = 0
+    for member in range(MEMBERS):
+        x, y, c = xs[member], ys[member], cs[member]
+        tiles_m, tiles_n = _count(c.shape[0], TILE[0]), _count(c.shape[1], TILE[1])
+        steps = _count(_matrix_shape(x, TRANS[0])[1], TILE[2])
+        for tile in range((ct.bid(0) + blocks - before % blocks) % blocks, tiles_m * tiles_n, blocks):
+            m, n = raster(tile, tiles_m, tiles_n, GROUP)
+            total = accumulate(x, y, 0, m, n, 0, steps, TRANS, BLOCKED, TF32, TILE, LATENCY)
+            store(c, 0, m, n, ct.astype(_saturated(total, c.dtype), c.dtype), BLOCKED[2])
+        before = before + tiles_m * tiles_n
 
 
 @ct.kernel
@@ -157,7 +188,7 @@ def finish(total: Any, matrix: Any, m: Any, n: Any, arrays: Any, ACTIVATION: Any
     elif ACTIVATION == GELU_TANH:
         total = activations.gelu_tanh(total, precise)
     for array in ct.static_iter(residual):
-        total = total + ct.astype(_load(array, matrix, m, n, total.shape, False, BLOCKED[1], 4), ct.float32)
+        total = total + ct.astype(_load(array, matrix, m, n, total.shape, False, BLOCKED[1], 1), ct.float32)
     return ct.astype(_saturated(total, dtype), dtype)
 
 

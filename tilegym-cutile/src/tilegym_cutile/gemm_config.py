@@ -128,3 +128,36 @@ def count_tiles(config: GemmConfig, m: int, n: int, matrices: int) -> int:
 def _splits(tiles: int, steps: int, target: Target) -> int:
     """So many that most SMs have work, with at least 4 steps along K for each summand."""
     return max(1, min(target.num_sms // tiles, steps // 4, 16))
+
+
+def _group_tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
+    """As `_tiles`, for a kernel that has its arrays from lists, and spills with fewer warps."""
+    return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, target)]
+
+
+def group_search_space(n: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> Iterator[GemmConfig]:
+    """What is worth trying for a group."""
+    for one, latency, group in itertools.product(_group_tiles(dtype, tf32, blocked, target), (1, 2, 4, 8), (4, 8, 16)):
+        if one.tile[1] < 2 * n:
+            yield replace(one, latency=latency, group=group)
+
+
+@tuned("group_gemm", space=group_search_space, bucketed=("m", "members"))
+def group_heuristic(
+    m: int, n: int, members: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+) -> GemmConfig:
+    """The configuration for a group of products.
+
+    Args:
+        m: rows of all results together.
+        n: columns of the widest.
+        members: how many products there are.
+        dtype: what is multiplied; float32 without tensor cores unless `tf32`.
+        tf32: whether float32 is rounded to tf32.
+        blocked: whether all operands are loaded as blocks.
+        target: the device.
+    """
+    candidates = _group_tiles(dtype, tf32, blocked, target)
+    rows = -(-m // members)
+    enough = (one for one in candidates if count_tiles(one, rows, n, members) >= target.num_sms)
+    return next(enough, candidates[-1])

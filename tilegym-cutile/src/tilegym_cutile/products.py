@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym_cutile import gemm
-from tilegym_cutile.gemm_config import FLOAT8, GemmConfig, heuristic
+from tilegym_cutile.gemm_config import FLOAT8, GemmConfig, count_tiles, group_heuristic, heuristic
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import launch, target_of
 from tilegym_cutile.wide import fits_tma
@@ -73,6 +73,32 @@ def multiply(
     _launch(a, b, c, (trans_a, trans_b, config.swapped), blocked, tf32, after, config, persistent)
 
 
+def multiply_group(
+    group_a: list[Tensor],
+    group_b: list[Tensor],
+    group_c: list[Tensor],
+    *,
+    trans_b: bool,
+    tf32: bool,
+    persistent: bool = True,
+    use_tma: bool = True,
+) -> None:
+    """Compute c = a @ b for each member that has terms and elements, in one launch; each c is contiguous."""
+    members = [one for one in zip(group_a, group_b, group_c, strict=True) if one[0].numel() and one[2].numel()]
+    if not members:
+        return
+    xs, ys, cs = ([one[at] for one in members] for at in range(3))
+    (xs, trans_a), (ys, trans_b) = _all_in_order(xs, False), _all_in_order(ys, trans_b)
+    blocked = tuple(use_tma and all(map(_is_blocked, group)) for group in (xs, ys))
+    rows, columns = sum([c.shape[0] for c in cs]), max([c.shape[1] for c in cs])
+    target = target_of(cs[0])
+    config = group_heuristic(rows, columns, len(cs), xs[0].dtype, tf32, all(blocked), target)
+    tiles = sum([count_tiles(config, c.shape[0], c.shape[1], 1) for c in cs])
+    grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
+    how = ((trans_a, trans_b), (*blocked, all(map(_is_blocked, cs))), tf32, config.tile, config.group, config.latency)
+    launch(gemm.group_gemm_tiles, (grid,), (xs, ys, cs, len(cs), *how), hints=config.hints)
+
+
 def why_no_float8(a: Tensor, *_: Any) -> str | None:
     """Why a call cannot be taken, or None: on older GPUs there is no float8."""
     if a.dtype in FLOAT8 and a.is_cuda and torch.cuda.get_device_capability(a.device) < (8, 9):
@@ -93,10 +119,7 @@ def _launch(
 ) -> None:
     m, n = c.shape[-2:]
     matrices = c.shape[0] if c.dim() == 3 else 1
-    rows, columns, _ = config.tile
-    if config.swapped:
-        rows, columns = columns, rows
-    tiles = -(-m // rows) * -(-n // columns) * matrices * config.splits
+    tiles = count_tiles(config, m, n, matrices) * config.splits
     grid = min(tiles, target_of(c).num_sms * (config.hints.occupancy or 1)) if persistent else tiles
     more = _tensors(after)
     activation = _ACTIVATIONS[after.activation]
@@ -135,6 +158,13 @@ def _in_order(matrix: Tensor, transposed: bool) -> tuple[Tensor, bool]:
     if matrix.stride(-1) != 1 and matrix.stride(-2) == 1:
         return matrix.mT, not transposed
     return matrix, transposed
+
+
+def _all_in_order(group: list[Tensor], transposed: bool) -> tuple[list[Tensor], bool]:
+    """The same of all matrices of a group, if it helps all."""
+    if all(one.stride(-1) != 1 and one.stride(-2) == 1 for one in group):
+        return [one.mT for one in group], not transposed
+    return group, transposed
 
 
 def _is_blocked(tensor: Tensor) -> bool:

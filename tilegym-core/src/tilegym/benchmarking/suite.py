@@ -20,6 +20,7 @@ from tilegym.benchmarking.results import Row
 from tilegym.benchmarking.timing import rotation, time_calls
 from tilegym.errors import BenchmarkError, NoImplementationError, WrongAnswerError
 from tilegym.testing import measure
+from tilegym.testing.accuracy import by_name
 from tilegym.testing.gradients import differentiable_outputs, measure_gradients
 from tilegym.text import describe
 
@@ -153,7 +154,7 @@ def checked_calls(
         found = measure(contract, sets[0], result)
     except AssertionError as error:  # it has another shape
         raise WrongAnswerError(str(error)) from None
-    _check(dict(zip(contract.outputs, found, strict=True)), backend)
+    _check(by_name(contract, found), backend)
     return calls
 
 

@@ -49,7 +49,9 @@ def rotation(arguments: Mapping[str, Any], moved: int, device: torch.device) -> 
 
 
 def _copied(value: Any) -> Any:
-    """A tensor with the same values and layout in other memory; anything else as it is."""
+    """A tensor with the same values and layout in other memory, also in a list; anything else as it is."""
+    if isinstance(value, list):
+        return [_copied(one) for one in value]
     if not isinstance(value, torch.Tensor):
         return value
     copy = torch.empty(0, dtype=value.dtype, device=value.device)

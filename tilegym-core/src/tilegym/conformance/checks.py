@@ -14,6 +14,7 @@ from tilegym.calls import bound, describe_call
 from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import ArgumentTypeError, ContractError, DtypeError
 from tilegym.explanation import explain
+from tilegym.guards import tensors_in
 from tilegym.testing import assert_accurate, materialize, poison
 from tilegym.testing.accuracy import tensors_of
 from tilegym.testing.gradients import differentiable_outputs, measure_gradients
@@ -130,9 +131,10 @@ class _Memory:
     def __init__(self, op: Op, arguments: dict[str, Any], *, writes: bool = True) -> None:
         self._out = _canonical(op, arguments).get(OUT) if writes else None
         self._tensors = {
-            name: value
+            f"{name}[{index}]" if isinstance(value, list) else name: one
             for name, value in arguments.items()
-            if isinstance(value, torch.Tensor) and value.layout is torch.strided
+            for index, one in enumerate(tensors_in([value]))
+            if one.layout is torch.strided
         }
         self._before = {name: _storage(value) for name, value in self._tensors.items()}
 
@@ -182,14 +184,21 @@ def check_bad_input(op_name: str, backend: str, device: torch.device) -> None:
     contract = op.contract
     assert contract is not None, f"{op_name} has no contract"
     samples = (materialize(sample, dtype=contract.dtypes[0], device=device) for sample in contract.samples())
-    good = next(arguments for arguments in samples if all(value.numel() for value in tensors_of([*arguments.values()])))
-    first = next(name for name, value in good.items() if isinstance(value, torch.Tensor))
+    good = next(arguments for arguments in samples if all(value.numel() for value in tensors_in(arguments.values())))
+    first = next(name for name, value in good.items() if next(tensors_in([value]), None) is not None)
+    rest = good[first][1:] if isinstance(good[first], list) else None
+    tensor = good[first] if rest is None else good[first][0]
+
+    def instead(value: object) -> dict[str, Any]:
+        """The first argument, or its first member, replaced."""
+        return {first: value if rest is None else [value, *rest]}
+
     wrong: list[tuple[dict[str, Any], type[Exception]]] = [
-        ({first: good[first].to(torch.int64)}, DtypeError),
-        ({first: good[first].to(torch.complex64)}, DtypeError),
-        ({first: good[first].to_sparse()}, ContractError),
-        ({first: [1.0, 2.0]}, ArgumentTypeError),
-        ({first: None}, ArgumentTypeError),
+        (instead(tensor.to(torch.int64)), DtypeError),
+        (instead(tensor.to(torch.complex64)), DtypeError),
+        (instead(tensor.to_sparse()), ContractError),
+        (instead([1.0, 2.0]), ArgumentTypeError),
+        (instead(None), ArgumentTypeError),
         ({"no_such_option": 1}, TypeError),  # Python's own, where the signature has no **kwargs
     ]
     for change, error in wrong:

@@ -143,9 +143,17 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 def assert_accurate(contract: Contract, arguments: dict[str, Any], actual: Any) -> None:
     """Raise AssertionError, with the errors beside their bounds, unless a result is accurate."""
-    for name, accuracy in zip(contract.outputs, measure(contract, arguments, actual), strict=True):
+    for name, accuracy in by_name(contract, measure(contract, arguments, actual)).items():
         if not accuracy.ok:
             raise AssertionError(f"{name}: {accuracy}")
+
+
+def by_name(contract: Contract, found: tuple[Accuracy, ...]) -> dict[str, Accuracy]:
+    """What was found of each output tensor, by its name; those of an output that is a list have numbers."""
+    names = contract.outputs
+    if len(found) != len(names):
+        names = tuple(f"{names[0]}[{index}]" for index in range(len(found)))
+    return dict(zip(names, found, strict=True))
 
 
 def tensors_of(result: Any) -> list[Tensor]:

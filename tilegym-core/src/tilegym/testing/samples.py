@@ -24,12 +24,14 @@ def materialize(
         device: where the tensors are put; the values do not depend on it. "meta": shapes and strides alone, at once.
         seed: of the values; the argument's name is mixed in.
     """
-    return {
-        name: _make(value, dtype, torch.device(device), seed + zlib.crc32(name.encode()))
-        if isinstance(value, TensorSpec)
-        else value
-        for name, value in sample.args.items()
-    }
+    where = torch.device(device)
+
+    def made(value: Any, seed: int) -> Any:
+        if isinstance(value, list):
+            return [made(one, seed + index) for index, one in enumerate(value)]
+        return _make(value, dtype, where, seed) if isinstance(value, TensorSpec) else value
+
+    return {name: made(value, seed + zlib.crc32(name.encode())) for name, value in sample.args.items()}
 
 
 def _make(spec: TensorSpec, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
