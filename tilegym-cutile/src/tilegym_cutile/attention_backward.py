@@ -264,14 +264,15 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
         dtype: theirs.
         target: the device.
     """
+    large = size > 128
     if dtype == torch.float32:
-        m, n = 32, 32 if size + second <= 128 else 16
-    elif size + second <= 128:
-        m, n = 64, 128
+        m, n, warps = 16 if large else 32, 64, 8
+    elif target.capability[0] == 9 and not large:
+        m, n, warps = 64, 128, 8
     else:
-        m, n = 64, 64 if size <= 256 else 16
+        m, n, warps = 64 if size <= 256 else 16, 64, 4
     n, m = short_tiles(rows, queries, n, m, target)
-    return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=8), apart=size + second > 128)
+    return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps), apart=size + second > 128)
 
 
 def queries_space(size: int) -> Iterator[AttentionConfig]:
@@ -286,13 +287,13 @@ def queries_heuristic(
 ) -> AttentionConfig:
     """The configuration of the pass that owns queries, of which there are `rows` in all; otherwise as above."""
     if dtype == torch.float32:
-        m, n = 32, 32 if size + second <= 128 else 16
-    elif size + second <= 128:
-        m, n = 128, 128
+        m, n, warps = 64, 32 if size + second <= 128 else 16, 8
+    elif target.capability[0] == 9:
+        m, n, warps = (128, 128, 8) if size + second <= 128 else (64, 32 if second else 64, 8)
     else:
-        m, n = 64, 64 if size <= 256 else 32
+        m, n, warps = 64, 64 if size <= 128 else 32, 4
     m, n = short_tiles(rows, keys, m, n, target)
-    return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=8))
+    return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps))
 
 
 def gradients(
