@@ -1,0 +1,327 @@
+"""Attention of one query over many keys: what the decode ops share, with the keys shared out among blocks.
+
+What limits it is the reading of keys and values. So the query heads that share a key and value head make up one tile,
+for all of which each key is read once; and where there are fewer such tiles than the device has multiprocessors, each
+block takes one of several splits of the keys, and `splits.py` puts together what they found. Keys are the rows of both
+matrix products, (keys, D) @ (D, heads) and (D, keys) @ (keys, heads): heads, which may be few, are the side of a tensor
+core's product that may be short, and keys and values go to it as they lie in shared memory. Tensor cores do not
+multiply float32, and what stands in for them spills registers: there a block has one query head, and needs no product.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import cuda.tile as ct
+import torch
+
+from tilegym_cutile.rows import next_power_of_2
+from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.splits import LOWEST, reduce_splits
+from tilegym_cutile.tuning import tuned
+from tilegym_cutile.wide import fits_tma, widened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+_LOG2E: Final = math.log2(math.e)
+_FARTHEST: Final = 2**30
+"""The window of a query without one, beyond the position of any."""
+_CAP_ABOVE_ALL: Final = 1e30
+"""From here on a soft cap leaves every score as it is, and the quotient of the two might not be a normal number."""
+
+
+@ct.kernel
+def decode_tiles(
+    q: ct.Array,
+    k: ct.Array,
+    v: tuple[ct.Array, ...],
+    second: tuple[ct.Array, ...],
+    sinks: tuple[ct.Array, ...],
+    start: tuple[ct.Array, ...],
+    out: ct.Array,
+    lse: tuple[ct.Array, ...],
+    position: int,
+    window: int,
+    splits: int,
+    factors: tuple[float, float],
+    CAPPED: ct.Constant[bool],
+    KEYS: ct.Constant[int],
+    HEADS: ct.Constant[int],
+    SIZE: ct.Constant[int],
+    SECOND: ct.Constant[int],
+) -> None:
+    """One block: one split of the keys, for HEADS query heads of those that share a key and value head, in one batch.
+
+    q: (B, Hk, G, D), k: (B, Hk, Sk, D), v: as k, or none where keys are values as well, second: none or (B, Hk, G, Dp)
+    and (B, Hk, Sk, Dp), whose products are added to the scores, sinks: none or (Hk, G), start: none or one element,
+    which is added to `position`, out: (B, Hk, G, splits, D), lse: none or (B, Hk, G, splits), base 2. The query sees
+    the last `window` keys up to its position. D <= SIZE, Dp <= SECOND.
+    """
+    groups = ct.cdiv(q.shape[2], HEADS)
+    group, kv_head, batch = ct.bid(0) % groups, ct.bid(0) // groups % k.shape[1], ct.bid(0) // groups // k.shape[1]
+    head = (group * HEADS + ct.arange(HEADS, dtype=ct.int32))[None, :]
+    begin, end = _visible(position, window, start, k.shape[2])
+    first, last = _tiles_of_split(begin, end, splits, KEYS)
+    query = _rows(q, batch, kv_head, group, HEADS, SIZE, allow_tma=False).transpose()
+    if len(second):
+        query_2 = _rows(second[0], batch, kv_head, group, HEADS, SECOND, allow_tma=False).transpose()
+    sink = _sink(sinks, kv_head, head)
+    highest = ct.maximum(sink, ct.full((1, HEADS), LOWEST, dtype=ct.float32))
+    total = ct.zeros((KEYS, HEADS), dtype=ct.float32)
+    result = ct.zeros((SIZE, HEADS), dtype=ct.float32)
+    for tile in range(first, last):
+        keys = _rows(k, batch, kv_head, tile, KEYS, SIZE)
+        products = _mma(keys, query, ct.zeros((KEYS, HEADS), dtype=ct.float32))
+        if len(second):
+            products = _mma(_rows(second[1], batch, kv_head, tile, KEYS, SECOND), query_2, products)
+        scores = products * factors[0]
+        if CAPPED:
+            scores = ct.tanh(scores) * factors[1]
+        key = tile * KEYS + ct.arange(KEYS, dtype=ct.int32)[:, None]
+        scores = ct.where((key >= begin) & (key < end), scores, -math.inf)
+        higher = ct.maximum(highest, ct.max(scores, axis=0, keepdims=True))
+        weights = ct.exp2(scores - higher, flush_to_zero=True)
+        decay = ct.exp2(highest - higher, flush_to_zero=True)
+        highest, total = higher, total * decay + weights
+        values = _rows(v[0], batch, kv_head, tile, KEYS, SIZE) if len(v) else keys
+        result = _mma(values.transpose(), ct.astype(weights, values.dtype), result * decay)
+    divisor = ct.sum(total, axis=0, keepdims=True) + ct.exp2(sink - highest, flush_to_zero=True)
+    result *= 1.0 / ct.where(divisor == 0.0, 1.0, divisor)
+    column = ct.arange(SIZE, dtype=ct.int32)[:, None]
+    place, mask = (batch, kv_head, head, ct.bid(1)), head < q.shape[2]
+    inside = mask & (column < q.shape[3])
+    ct.scatter(out, (*place, column), ct.astype(result, out.dtype), mask=inside, check_bounds=False)
+    for array in ct.static_iter(lse):
+        ct.scatter(array, place, highest + ct.log2(divisor), mask=mask, check_bounds=False)
+
+
+def _mma(x: Any, y: Any, acc: Any) -> Any:
+    """The product x @ y + acc; of one column, as always with float32, it is a sum of what lies in registers."""
+    if y.shape[1] == 1:
+        terms = ct.astype(x, ct.float32) * ct.astype(y, ct.float32).reshape((1, y.shape[0]))
+        return acc + ct.sum(terms, axis=1, keepdims=True)
+    return ct.mma(x, y, acc)
+
+
+def _visible(position: Any, window: Any, start: Any, keys: Any) -> Any:
+    """The first key that the query sees, and the one after the last."""
+    for array in ct.static_iter(start):
+        shift = ct.astype(ct.gather(array, 0), ct.int64)
+        position = position + ct.astype(ct.minimum(ct.maximum(shift, -_FARTHEST), _FARTHEST - 1), ct.int32)
+    return max(0, position + 1 - window), max(0, min(keys, position + 1))
+
+
+def _tiles_of_split(begin: Any, end: Any, splits: Any, KEYS: int) -> Any:
+    """The first tile of keys of the block's split, and the one after the last: an even share of those that are seen."""
+    first, last = begin // KEYS, ct.cdiv(end, KEYS)
+    each = ct.cdiv(max(0, last - first), splits)
+    first = first + ct.bid(1) * each
+    return first, min(first + each, last)
+
+
+def _rows(array: Any, batch: Any, kv_head: Any, tile: Any, ROWS: int, COLUMNS: int, *, allow_tma: bool = True) -> Any:
+    """A tile (ROWS, COLUMNS) of array: (B, Hk, G or Sk, D), with zeros beyond its end."""
+    index, shape, padding = (batch, kv_head, tile, 0), (1, 1, ROWS, COLUMNS), ct.PaddingMode.ZERO
+    return ct.load(array, index, shape, padding_mode=padding, allow_tma=allow_tma).reshape((ROWS, COLUMNS))
+
+
+def _sink(sinks: Any, kv_head: Any, head: Any) -> Any:
+    """The sink of each head, as an exponent of two: (1, HEADS); -inf where there is none, or in another split."""
+    found = ct.full(head.shape, -math.inf, dtype=ct.float32)
+    for array in ct.static_iter(sinks):
+        logit = ct.gather(array, (kv_head, head), mask=head < array.shape[1], check_bounds=False)
+        exponent = ct.minimum(ct.astype(logit, ct.float32) * _LOG2E, -LOWEST)
+        found = ct.where(ct.bid(1) == 0, exponent, found)
+    return found
+
+
+decode_tiles_of_any_size = widened(decode_tiles)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """How the work is shared out."""
+
+    splits: int
+    """Splits of the keys."""
+    keys: int
+    """Keys per tile."""
+    heads: int
+    """Query heads per tile."""
+    hints: Hints | None = None
+
+
+def _columns(size: int) -> int:
+    """Columns of a tile of keys: at least as many as the tensor cores of sm_90 take rows, for values are turned."""
+    return max(64, next_power_of_2(size))
+
+
+def search_space(
+    batches: int, group: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target
+) -> Iterator[Config]:
+    """The configurations worth timing."""
+    default = heuristic(batches, group, keys, size, second, dtype, target)
+    few = sorted({1, 2, 4, 8, 16, default.splits, 2 * default.splits})
+    tiles_of_keys = (64, 128) if default.heads > 1 else (default.keys, 2 * default.keys)
+    for tile, splits in itertools.product(tiles_of_keys, few):
+        if splits > max(1, -(-keys // tile)):
+            continue
+        for occupancy, warps in ((1, 4), (1, 8), (2, 4), (4, 4)):
+            if occupancy == 1 or size <= 128:
+                hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+                yield Config(splits=splits, keys=tile, heads=default.heads, hints=hints)
+
+
+@tuned("attention_decode", space=search_space, bucketed=("batches", "keys"))
+def heuristic(
+    batches: int, group: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target
+) -> Config:
+    """The configuration for `batches` times `group` query heads, each group over the same `keys`.
+
+    Args:
+        batches: B * Hk.
+        group: G.
+        keys: how many the query sees at most.
+        size: D.
+        second: Dp, or 0.
+        dtype: of keys.
+        target: the device.
+    """
+    columns = _columns(size)
+    if dtype is torch.float32:
+        heads, tile = 1, max(16, 2048 // columns)
+    else:
+        heads = min(max(8, next_power_of_2(group)), 16 if size > 256 else 32)
+        tile = 64 if columns * heads > 2048 else 128
+    blocks = batches * -(-group // heads)
+    tile_bytes = tile * (2 * size + second) * dtype.itemsize
+    splits = _splits(blocks, -(-keys // tile), tile_bytes, target.num_sms)
+    alone = columns > 128 or dtype is torch.float32 or blocks * splits <= target.num_sms
+    hints = Hints(occupancy=1 if alone else 2, num_worker_warps=8 if columns > 256 else None)
+    return Config(splits=splits, keys=tile, heads=heads, hints=hints)
+
+
+_REDUCTION_BYTES: Final = 96 * 1024
+"""What a multiprocessor could read in the time that a second kernel costs, some 3 microseconds."""
+
+
+def _splits(blocks: int, tiles_of_keys: int, tile_bytes: int, num_sms: int) -> int:
+    """How many splits leave the busiest multiprocessor the least to read; the fewest of those as good."""
+
+    def cost(splits: int) -> int:
+        read = -(-blocks * splits // num_sms) * -(-tiles_of_keys // splits) * tile_bytes
+        return read + (_REDUCTION_BYTES if splits > 1 else 0)
+
+    return min(range(1, max(1, min(tiles_of_keys, 2 * num_sms)) + 1), key=cost)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scores:
+    """What a decode op does with products of queries and keys; the fields as contracts have them."""
+
+    scaling: float
+    soft_cap: float | None = None
+    position: int = 0
+    """The query sees keys up to this one."""
+    start: Tensor | None = None
+    """One element, which is added to `position`."""
+    window: int = 0
+    """It sees only so many; 0: all."""
+    sinks: Tensor | None = None
+    """(Hk, G)."""
+    second: tuple[Tensor, Tensor] | None = None
+    """(B, Hk, G, Dp) and (B, Hk, Sk, Dp)."""
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """What products are multiplied by, before tanh if there is one, and what tanh is multiplied by."""
+        if not self.capped:
+            return self.scaling * _LOG2E, 1.0
+        assert self.soft_cap is not None  # noqa: S101 - `capped` has seen to it; for the type checker
+        return max(-_CAP_ABOVE_ALL, min(self.scaling / self.soft_cap, _CAP_ABOVE_ALL)), self.soft_cap * _LOG2E
+
+    @property
+    def capped(self) -> bool:
+        """Whether the soft cap changes anything."""
+        return self.soft_cap is not None and self.soft_cap < _CAP_ABOVE_ALL
+
+    def seen(self, keys: int) -> int:
+        """How many keys the query sees at most."""
+        upper = keys if self.start is not None else min(keys, self.position + 1)
+        return max(0, min(upper, self.window) if self.window else upper)
+
+
+def decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None,
+    out: Tensor,
+    scores: Scores,
+    *,
+    lse: Tensor | None = None,
+    kv_len_per_split: int | None = None,
+) -> None:
+    """Write `out`, and `lse` in base 2, if given: both contiguous.
+
+    Args:
+        q: its elements are (B, Hk, G, D).
+        k: (B, Hk, Sk, D).
+        v: as k; None: keys are values as well.
+        out: as many elements as q.
+        scores: how scores are made.
+        lse: B * Hk * G elements, float32.
+        kv_len_per_split: how many keys a split has, rounded up to tiles; None: the heuristic chooses.
+    """
+    if out.numel() == 0:
+        return
+    batch, kv_heads, keys, size = k.shape
+    q = q.view(batch, kv_heads, -1, size)
+    group = q.shape[2]
+    seen = scores.seen(keys)
+    second = 0 if scores.second is None else scores.second[1].shape[3]
+    config = heuristic(batch * kv_heads, group, seen, size, second, k.dtype, target_of(q))
+    splits = config.splits if kv_len_per_split is None else -(-seen // kv_len_per_split)
+    splits = min(splits, -(-seen // config.keys))
+    if splits == 1:
+        results = (
+            out.view(batch, kv_heads, group, 1, size),
+            None if lse is None else lse.view(batch, kv_heads, group, 1),
+        )
+        _launch(q, k, v, scores, results, config)
+        return
+    partials = out.new_empty((batch, kv_heads, group, splits, size), dtype=torch.float32)
+    part_lse = out.new_empty((batch, kv_heads, group, splits), dtype=torch.float32)
+    if splits:
+        _launch(q, k, v, scores, (partials, part_lse), config)
+    heads = kv_heads * group
+    whole = out.view(batch, heads, size), None if lse is None else lse.view(batch, heads)
+    reduce_splits(partials.view(batch, heads, splits, size), part_lse.view(batch, heads, splits), *whole)
+
+
+def _launch(
+    q: Tensor, k: Tensor, v: Tensor | None, scores: Scores, results: tuple[Tensor, Tensor | None], config: Config
+) -> None:
+    """Run the kernel. q: (B, Hk, G, D), results: (B, Hk, G, splits, D) and, or None, (B, Hk, G, splits)."""
+    batch, kv_heads, group, size = q.shape
+    out, lse = results
+    splits = out.shape[3]
+    values, second, keys = _optional(v), scores.second or (), k.shape[2]
+    window = min(scores.window, _FARTHEST) or _FARTHEST
+    position = max(-1, min(scores.position, keys + scores.window))
+    columns = _columns(size), max(16, next_power_of_2(second[1].shape[3])) if second else 0
+    kernel = decode_tiles if fits_tma(k, *values, *second[1:]) else decode_tiles_of_any_size
+    arrays = (q, k, values, second, _optional(scores.sinks), _optional(scores.start), out, _optional(lse))
+    constants = (scores.capped, config.keys, config.heads, *columns)
+    grid = (batch * kv_heads * -(-group // config.heads), splits)
+    launch(kernel, grid, (*arrays, position, window, splits, scores.factors, *constants), hints=config.hints)
+
+
+def _optional(tensor: Tensor | None) -> tuple[Tensor, ...]:
+    """A kernel's argument that may be absent: a tuple, which is empty without it."""
+    return () if tensor is None else (tensor,)
