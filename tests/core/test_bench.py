@@ -372,9 +372,11 @@ def test_calls_take_turns():
     assert min(counts) > 10
 
 
-def test_a_graph_needs_a_gpu():
+def test_options_refuse_what_a_device_cannot_do():
     with pytest.raises(BenchmarkError, match="CUDA graphs"):
         Options(device=CPU, graph=True)
+    with pytest.raises(BenchmarkError, match="on a CPU or a CUDA device, not on meta"):
+        Options(device=torch.device("meta"))
 
 
 def test_a_slow_call_is_timed_three_times(monkeypatch):

@@ -121,6 +121,7 @@ def test_a_run_that_is_cut_short_leaves_what_it_measured(tmp_path, monkeypatch):
         (("softmax", "--dtype", "bf17"), "expected a dtype of torch"),
         (("silu_and_mul",), "there is nothing to time on cpu"),
         (("softmax", "--graph"), "CUDA graphs"),
+        (("softmax", "--json", "/"), "results cannot be written to /: it is a folder or a device"),
     ],
 )
 def test_what_cannot_be_timed_is_a_message(arguments, message, monkeypatch):

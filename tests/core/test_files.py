@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,16 @@ def test_a_link_is_written_through(tmp_path):
     write_whole(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "text"
+
+
+def test_a_pipe_or_device_is_written_to_and_stays_what_it_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, "text\n")
+    assert os.read(reader, 100) == b"text\n"
+    os.close(reader)
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("method", ["write_text", "replace"])

@@ -111,6 +111,8 @@ class Results:
 
 def check_writable(path: Path) -> None:
     """Raise ResultsError unless a file can be made there; asked before a long run rather than after."""
+    if path.exists() and not path.is_file():
+        raise ResultsError(f"results cannot be written to {path}: it is a folder or a device")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):

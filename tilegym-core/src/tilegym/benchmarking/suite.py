@@ -57,6 +57,8 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse what no device can do."""
+        if self.device.type not in ("cpu", "cuda"):
+            raise BenchmarkError(f"benchmarks run on a CPU or a CUDA device, not on {self.device}")
         if self.graph and self.device.type != "cuda":
             raise BenchmarkError(f"CUDA graphs (--graph) are for CUDA devices; this run is on {self.device}")
 
