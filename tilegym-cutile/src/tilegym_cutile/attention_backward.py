@@ -264,15 +264,18 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
         dtype: theirs.
         target: the device.
     """
-    large = size > 128
+    large, registers = size > 128, target.capability[0] in (8, 12)  # where operands of products come from registers
     if dtype == torch.float32:
         m, n, warps = 16 if large else 32, 64, 8
+    elif registers:
+        m, n, warps = 32, 64, 8 if large else 4
     elif target.capability[0] == 9 and not large:
         m, n, warps = 64, 128, 8
     else:
         m, n, warps = 64 if size <= 256 else 16, 64, 4
     n, m = short_tiles(rows, queries, n, m, target)
-    return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps), apart=size + second > 128)
+    apart = size + second > (64 if registers else 128)
+    return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps), apart=apart)
 
 
 def queries_space(size: int) -> Iterator[AttentionConfig]:
@@ -290,8 +293,10 @@ def queries_heuristic(
         m, n, warps = 64, 32 if size + second <= 128 else 16, 8
     elif target.capability[0] == 9:
         m, n, warps = (128, 128, 8) if size + second <= 128 else (64, 32 if second else 64, 8)
-    else:
+    elif target.capability[0] == 10:
         m, n, warps = 64, 64 if size <= 128 else 32, 4
+    else:
+        m, n, warps = 64, 32, 8
     m, n = short_tiles(rows, keys, m, n, target)
     return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps))
 

@@ -27,14 +27,19 @@ def load(x: Any, batch: Any, head: Any, tile: Any, ROWS: int, COLUMNS: int) -> A
     shape: Any = (1, 1, ROWS, COLUMNS)
     if x.ndim == 5:
         index, shape = (batch, head // x.shape[2], head % x.shape[2], tile, 0), (1, *shape)
-    return ct.load(x, index, shape, padding_mode=ct.PaddingMode.ZERO).reshape((ROWS, COLUMNS))
+    return operand(ct.load(x, index, shape, padding_mode=ct.PaddingMode.ZERO)).reshape((ROWS, COLUMNS))
 
 
 def load_transposed(x: Any, batch: Any, head: Any, tile: Any, ROWS: int, COLUMNS: int) -> Any:
     """A tile of x: (B, H, S, D), turned: (ROWS, COLUMNS) of D and S."""
     shape, order = (1, 1, ROWS, COLUMNS), (0, 1, 3, 2)
-    tile = ct.load(x, (batch, head, 0, tile), shape, order=order, padding_mode=ct.PaddingMode.ZERO)
-    return tile.reshape((ROWS, COLUMNS))
+    turned = ct.load(x, (batch, head, 0, tile), shape, order=order, padding_mode=ct.PaddingMode.ZERO)
+    return operand(turned).reshape((ROWS, COLUMNS))
+
+
+def operand(tile: Any) -> Any:
+    """The same for products: float8 as float16, which holds all of its numbers, and weights beside them better."""
+    return ct.astype(tile, ct.float16) if tile.dtype == ct.float8_e5m2 else tile
 
 
 def mma(x: Any, y: Any, acc: Any) -> Any:

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample
+from tilegym.contract import FLOATS, Contract, Gradient, Sample
 from tilegym.op import dispatch
 from tilegym.specs import _attention
 from tilegym.specs._attention import Mask
 
 _OP = "fmha"
+_DTYPES = (*FLOATS, torch.float8_e5m2)
 
 
 @dispatch("fmha")
@@ -23,7 +24,7 @@ def fmha(
     """Attention: `scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scaling, enable_gqa=True)`.
 
     Args:
-        q: (B, H, S, D), float32, float16 or bfloat16, any strides; D a multiple of 8, at most 256.
+        q: (B, H, S, D), float32, float16, bfloat16 or float8_e5m2, any strides; D a multiple of 8, at most 256.
         k: (B, Hk, Sk, D), of q's dtype, on its device, any strides; H a multiple of Hk. Head h of q meets head
             h // (H / Hk) of k and v.
         v: as k.
@@ -49,7 +50,7 @@ def fmha(
 def canonical(
     q: Tensor, k: Tensor, v: Tensor, scaling: float | None = None, is_causal: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, float, bool]:
-    _attention.check_qkv(_OP, q, k, v)
+    _attention.check_qkv(_OP, q, k, v, dtypes=_DTYPES)
     _attention.check_bool(_OP, "is_causal", is_causal)
     return q, k, v, _attention.checked_scaling(_OP, scaling, q.shape[3]), is_causal
 
@@ -107,6 +108,7 @@ fmha.contract = Contract(
     reference=reference,
     magnitude=magnitude,
     reduction=_attention.reduction,
+    dtypes=_DTYPES,
     rounded_between=True,
     fake=fake,
     samples=samples,

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from tilegym import register_backward, register_impl
 from tilegym_cutile.attention import Attention, attend, new_lse, new_output
 from tilegym_cutile.attention_backward import gradients
+from tilegym_cutile.products import why_no_float8
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@register_impl("fmha", backend="cutile")
+@register_impl("fmha", backend="cutile", supports=why_no_float8)
 def fmha(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> Tensor:
     """See `tilegym/specs/fmha.py`."""
     out = new_output(q, k)
