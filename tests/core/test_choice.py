@@ -136,7 +136,16 @@ def test_choosing_what_cannot_be_had_is_a_value_error_with_the_reason(three, cho
     assert tilegym.get_current_backend() == "auto"
 
 
-@pytest.mark.parametrize("choose", CHOOSERS, ids=["set", "use", "per-op"])
+ASKERS = [
+    tilegym.is_backend_available,
+    lambda backend: tilegym.explain("softmax", torch.ones(2), backend=backend),
+    lambda backend: tilegym.resolve("softmax", backend=backend),
+    lambda backend: tilegym.has_backend_impl("softmax", backend),
+    lambda backend: tilegym.ops.get_rms_norm_module(backend=backend),
+]
+
+
+@pytest.mark.parametrize("choose", [*CHOOSERS, *ASKERS])
 def test_choosing_by_something_else_than_a_name(three, choose):
     with pytest.raises(TypeError, match="named by a string, got int"):
         choose(3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tilegym
-from tilegym.errors import ArgumentValueError, UnknownBackendError
+from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError, UnknownBackendError
 from tilegym.ops import get_apply_rope_func
 
 backends = pytest.mark.parametrize("backend", ["torch", "cutile-cpu"])
@@ -98,6 +98,21 @@ def test_positions_and_heads_behind_them():
     found = get_apply_rope_func()(q, k, angles.cos(), angles.sin(), ids, 2)
     cos, sin = angles[ids].cos()[:, :, None], angles[ids].sin()[:, :, None]
     torch.testing.assert_close(found, tuple(x * cos + half_turn(x) * sin for x in (q, k)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": torch.ones(4, 6, 8)}, ShapeError, r"q must be of shape \(B, H, S, D\) with even D, got \(4, 6, 8\)"),
+        ({"k": torch.ones(1, 1, 6, 7)}, ShapeError, r"k must be of shape .* got \(1, 1, 6, 7\)"),
+        ({"freqs_cis": torch.ones(6, 4)}, ArgumentTypeError, "freqs_cis must be complex, got torch.float32"),
+        ({"freqs_cis": torch.ones(12, 2) * 1j}, ShapeError, r"freqs_cis must be of shape \(6, 4\), .* got \(12, 2\)"),
+    ],
+)
+def test_deepseek_refuses(change, error, message):
+    good = {"q": torch.ones(1, 2, 6, 8), "k": torch.ones(1, 1, 6, 8), "freqs_cis": torch.ones(6, 4) * 1j}
+    with pytest.raises(error, match=message):
+        get_apply_rope_func("deepseek")(**good | change)
 
 
 @pytest.mark.parametrize(

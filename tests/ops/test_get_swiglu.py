@@ -19,14 +19,14 @@ CONFIG = SimpleNamespace(hidden_size=16, intermediate_size=40, hidden_act="silu"
 
 def test_get_swiglu_is_silu_of_a_times_b():
     a, b = (X.clone().requires_grad_() for _ in "ab")
-    for backend in (None, "torch", "cutile-cpu"):
+    for backend in (None, "auto", "torch", "cutile-cpu"):
         with tilegym.use_backend("cutile-cpu"), tilegym.trace() as calls:
             result = get_swiglu(backend=backend)(a, b)
         expected = torch.nn.functional.silu(a) * b
         torch.testing.assert_close(result, expected)
         found, wanted = (torch.autograd.grad(one.square().sum(), (a, b)) for one in (result, expected))
         torch.testing.assert_close(found, wanted)
-        assert [call.backend for call in calls] == [backend or "cutile-cpu"]
+        assert [call.backend for call in calls] == [backend if backend in ("torch", "cutile-cpu") else "cutile-cpu"]
 
 
 @pytest.mark.parametrize("backend", ["torch", "cutile-cpu"])

@@ -79,8 +79,6 @@ def _checked(name: str) -> str:
     """
     from tilegym import availability
 
-    if not isinstance(name, str):
-        raise TypeError(f"a backend is named by a string, got {type(name).__name__}")
     if canonical_name(name) == AUTO:
         return AUTO
     backend = availability.find_backend(name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tilegym import log
-from tilegym.errors import ConfigError, EnvironmentWarning
+from tilegym.errors import ArgumentTypeError, ConfigError, EnvironmentWarning
 from tilegym.text import nearest
 
 if TYPE_CHECKING:
@@ -25,7 +25,13 @@ Fallback = Literal["warn", "error", "silent"]
 
 
 def canonical_name(name: str) -> str:
-    """The one spelling of a backend's or plugin's name: lower case, `_` written as `-`."""
+    """The one spelling of a backend's or plugin's name: lower case, `_` written as `-`.
+
+    Raises:
+        ArgumentTypeError: it is no string.
+    """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"a backend is named by a string, got {type(name).__name__}")
     return name.strip().lower().replace("_", "-")
 
 

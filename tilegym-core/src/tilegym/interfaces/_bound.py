@@ -1,4 +1,4 @@
-"""Module classes bound to a backend."""
+"""Functions and module classes bound to a backend."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tilegym.availability import find_backend
+from tilegym.choice import AUTO
+from tilegym.config import canonical_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,13 +15,19 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="nn.Module")
 
 
-def bound(base: type[M], backend: str | None) -> type[M]:
-    """`base`, whose class attribute `backend` its forward passes to ops; or that class with another `backend`.
+def named(backend: str | None) -> str | None:
+    """What to pass to ops as `backend`: the backend's own name; None, as for "auto", if each call chooses.
 
     Raises:
         BackendError: no installed distribution provides the backend. Whether it can run is asked by each call.
     """
-    return base if backend is None else _subclass(base, find_backend(backend).name)  # type: ignore[arg-type]  # mypy takes no type[M] for hashable
+    return None if backend is None or canonical_name(backend) == AUTO else find_backend(backend).name
+
+
+def bound(base: type[M], backend: str | None) -> type[M]:
+    """`base`, whose forward passes its class attribute `backend` to ops; or that class with another `backend`."""
+    name = named(backend)
+    return base if name is None else _subclass(base, name)  # type: ignore[arg-type]  # mypy takes no type[M] for hashable
 
 
 @functools.cache

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tilegym.availability import find_backend
-from tilegym.errors import ArgumentValueError
+from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from tilegym.interfaces._bound import named
 from tilegym.ops import apply_rope_base
 from tilegym.text import listed
 
@@ -42,7 +42,7 @@ def get_apply_rope_func(model: str = "llama", *, backend: str | None = None) -> 
     known = [*_FACTORS, _INTERLEAVED]
     if model not in known:
         raise ArgumentValueError(f"get_apply_rope_func: model must be one of {listed(known)}, got {model!r}")
-    name = None if backend is None else find_backend(backend).name
+    name = named(backend)
     return _of_pairs(name) if model == _INTERLEAVED else _of_halves(_FACTORS[model], name)
 
 
@@ -62,12 +62,28 @@ def _of_halves(factor: float, backend: str | None) -> Callable[..., Pair]:
 def _of_pairs(backend: str | None) -> Callable[..., Pair]:
     def apply_rotary_emb(q: Tensor, k: Tensor, freqs_cis: Tensor) -> Pair:
         """A pair is rotated as two halves of one element each: (B, H, S, D) is seen as (B, H, S * D / 2, 2)."""
+        _check_pairs(q, k, freqs_cis)
         pairs_q, pairs_k = (x.reshape(*x.shape[:2], x.shape[2] * x.shape[3] // 2, 2) for x in (q, k))
         cos, sin = (part.flatten(-2)[..., None].expand(*part.shape[:-2], -1, 2) for part in _parts(freqs_cis))
         rotated_q, rotated_k = apply_rope_base(pairs_q, pairs_k, cos, sin, backend=backend)
         return rotated_q.reshape(q.shape), rotated_k.reshape(k.shape)
 
     return apply_rotary_emb
+
+
+def _check_pairs(q: Tensor, k: Tensor, freqs_cis: Tensor) -> None:
+    """Of what the op cannot check, since it sees other shapes."""
+    where = "get_apply_rope_func('deepseek')"
+    for name, x in (("q", q), ("k", k)):
+        if x.dim() != 4 or x.shape[3] % 2:
+            raise ShapeError(f"{where}: {name} must be of shape (B, H, S, D) with even D, got {tuple(x.shape)}")
+    if not freqs_cis.is_complex():
+        raise ArgumentTypeError(f"{where}: freqs_cis must be complex, got {freqs_cis.dtype}")
+    wanted = (q.shape[2], q.shape[3] // 2)
+    if freqs_cis.dim() not in (2, 3) or tuple(freqs_cis.shape[-2:]) != wanted:
+        raise ShapeError(
+            f"{where}: freqs_cis must be of shape {wanted}, or a batch of them, got {tuple(freqs_cis.shape)}"
+        )
 
 
 def _parts(numbers: Tensor) -> Pair:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilegym.availability import find_backend
+from tilegym.interfaces._bound import named
 from tilegym.ops import swiglu
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def get_swiglu(*, backend: str | None = None) -> Callable[[Tensor, Tensor], Tens
     Raises:
         BackendError: no installed distribution provides the backend.
     """
-    name = None if backend is None else find_backend(backend).name
+    name = named(backend)
 
     def silu_of_first_times_second(a: Tensor, b: Tensor) -> Tensor:
         return swiglu(a, b, backend=name)
