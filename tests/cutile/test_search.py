@@ -76,11 +76,12 @@ class Lab:
         median = config.ms[min(number, len(config.ms) - 1)]
         return Timing(median=median, low=median, high=median)
 
-    def search(self, *shapes, directions=("forward",), limits=None, tried=lambda *_: None):
+    def search(self, *shapes, directions=("forward",), limits=None, **options):
         samples = [Sample(name=f"{m}x{n}", args={"x": TensorSpec(shape=(m, n))}) for m, n in shapes]
         found = cases("softmax", torch.float32, samples=samples)
         entries = tuple((case, direction, ("lab",)) for case in found for direction in directions)
-        return [*search(Plan(entries=entries, left_out={}), Options(device=CPU), limits or Limits(), tried)]
+        planned = Plan(entries=entries, left_out={})
+        return [*search(planned, Options(device=CPU), limits or Limits(), **options)]
 
 
 @pytest.fixture
@@ -155,6 +156,21 @@ def test_limits_and_progress(lab, monkeypatch):
     assert found.tried == 2
     assert seen == [("m=4 n=8", 1, 2), ("m=4 n=8", 2, 2)]
     assert set(seconds) == {7.0}
+
+
+def test_what_was_found_not_to_compile_ahead_is_not_launched(lab):
+    bad, good = Config(ms=(1.0,)), Config(ms=(2.0,))
+    begun = []
+
+    def begin(case, question, configs):
+        begun.append((case.sample.name, question.key, configs))
+        return {bad: "it takes too long", good: None}.__getitem__
+
+    lab.space = [bad, good]
+    [found] = lab.search((4, 8), compile_ahead=begin)
+    assert begun == [("4x8", "m=4 n=8", [bad, good])]
+    assert (found.best, found.tried, found.failures) == (good, 2, {bad: "it takes too long"})
+    assert bad not in lab.ran
 
 
 def test_nothing_stays_forced(lab):

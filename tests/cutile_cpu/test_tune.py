@@ -71,10 +71,10 @@ def test_on_a_gpu_it_would_be_kept(clock, monkeypatch):
     """A faster one is; and where something else was kept before, so is the heuristic's own, once it wins."""
     clock[4] = 1500.0
     monkeypatch.setattr(tune_command, "_times_mean_something", lambda device: True)
-    assert f"what is better is kept in {config.settings().cache_dir}" in tune("--limit", 8).stdout
+    assert f"what is better is kept in {config.settings().cache_dir}" in tune("--limit", 8, "--jobs", 0).stdout
     assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy == 4
     clock[4] = 2500.0
-    tune("--limit", 8)
+    tune("--limit", 8, "--jobs", 0)
     assert kernels.heuristic(4, 40, 2, CpuExecutor.target).hints.occupancy is None
     assert len(cache.entries("tuning-softmax")) == 1
 
@@ -108,8 +108,8 @@ def test_an_op_without_tuned_functions_is_told(monkeypatch):
 
 
 def test_what_was_found_before_an_interrupt_is_kept(clock, tmp_path, monkeypatch):
-    def cut_short(*arguments):
-        yield next(whole(*arguments))
+    def cut_short(*arguments, **options):
+        yield next(whole(*arguments, **options))
         raise KeyboardInterrupt
 
     whole = search.search

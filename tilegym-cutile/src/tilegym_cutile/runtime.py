@@ -209,8 +209,8 @@ ARCHITECTURES = {
 
 
 @contextlib.contextmanager
-def recording(*, arch: str = "sm_90") -> Iterator[list[Launch]]:
-    """Keep every launch made in this context, as if on a device of `arch`, and run none of them.
+def recording(*, arch: str = "sm_90", target: Target | None = None) -> Iterator[list[Launch]]:
+    """Keep every launch made in this context, as if on a device of `arch` or on `target`, and run none of them.
 
     Outputs stay uninitialised. Works with tensors of any device, CPU and meta included.
     """
@@ -218,7 +218,7 @@ def recording(*, arch: str = "sm_90") -> Iterator[list[Launch]]:
         msg = f"recording() knows no architecture {arch!r}: expected one of {sorted(ARCHITECTURES)}"
         raise ValueError(msg)
     launches: list[Launch] = []
-    token = _recorder.set(_Recorder(target=ARCHITECTURES[arch], launches=launches))
+    token = _recorder.set(_Recorder(target=target or ARCHITECTURES[arch], launches=launches))
     try:
         yield launches
     finally:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tilegym.benchmarking.results import Direction
     from tilegym.benchmarking.suite import Options
     from tilegym.benchmarking.timing import Timing
+    from tilegym_cutile.ahead import Begin
     from tilegym_cutile.tuning import Question
 
     Run = Callable[[Options], Timing | str]
@@ -88,7 +89,12 @@ class Found:
 
 
 def search(
-    planned: Plan, options: Options, limits: Limits, tried: Callable[[Question, int, int], None] = lambda *_: None
+    planned: Plan,
+    options: Options,
+    limits: Limits,
+    *,
+    compile_ahead: Begin = lambda *_: lambda _: None,
+    tried: Callable[[Question, int, int], None] = lambda *_: None,
 ) -> Iterator[Found | Failed]:
     """Tune what the calls of a plan ask, each question once; a result as soon as it is known.
 
@@ -96,6 +102,7 @@ def search(
         planned: cases, each on one backend whose kernels are cuTile's.
         options: how each configuration is timed; the best of them and the heuristic's own, once more and for longer.
         limits: how much is tried.
+        compile_ahead: from `ahead.compiling_ahead`; without it, a kernel is compiled when it is launched.
         tried: told after each configuration: the question, how many were tried, and of how many.
     """
     answered: set[Question] = set()
@@ -114,7 +121,8 @@ def search(
             if question not in answered:
                 answered.add(question)
                 candidates = question.space[: limits.configs]
-                best, plain_ms, best_ms, failures = _best(run, question, candidates, options, tried)
+                why_not = compile_ahead(case, question, candidates)
+                best, plain_ms, best_ms, failures = _best(run, question, candidates, options, why_not, tried)
                 yield Found(
                     case=case,
                     direction=direction,
@@ -146,6 +154,7 @@ def _best(
     question: Question,
     candidates: Sequence[Any],
     options: Options,
+    why_not: Callable[[Any], str | None],
     tried: Callable[[Question, int, int], None],
 ) -> tuple[Any, float, float, dict[Any, str]]:
     """The configuration to answer with, milliseconds with the heuristic's own and with it, and what failed."""
@@ -164,7 +173,11 @@ def _best(
     patient = replace(options, call_seconds=max(_LEAST_SECONDS, _TOO_SLOW * plain_ms / 1000))
     times = {}
     for number, config in enumerate(candidates, 1):
-        times[config] = timed(config, patient)
+        reason = why_not(config)
+        if reason is None:
+            times[config] = timed(config, patient)
+        else:
+            failures[config] = reason
         tried(question, number, len(candidates))
     best = min(times, key=lambda config: times[config], default=plain)
     if _beats(times.get(best, math.inf), plain_ms):  # of many, it may have been lucky: it has to win again

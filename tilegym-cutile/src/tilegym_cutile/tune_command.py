@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +21,6 @@ if TYPE_CHECKING:
     from tilegym.benchmarking.plan import Plan
     from tilegym_cutile.search import Failed, Found
     from tilegym_cutile.tuning import Question
-
-    Tried = Callable[[Question, int, int], None]
 
 _HEADINGS = ("call", "function", "tried", "heuristic ms", "best ms", "better")
 
@@ -42,6 +43,9 @@ def tune(
     quick: Annotated[bool, typer.Option("--quick", help="Small cases alone, briefly timed.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Configurations tried of each search space.")] = None,
     compile_seconds: Annotated[float, typer.Option(min=1, help="How long a kernel may take to compile.")] = 20.0,
+    jobs: Annotated[
+        int | None, typer.Option(min=0, help="Processes that compile ahead; by default half of the CPUs, on cpu none.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print plain JSON and nothing else.")] = False,
 ) -> None:
     """Try other configurations of ops' kernels on this device, and keep those that are faster for this user.
@@ -62,9 +66,10 @@ def tune(
     results: list[Found | Failed] = []
     interrupted = False
     try:
-        for result in _with_progress(lambda tried: search(planned, options, limits, tried)):
-            results.append(result)
-            _keep(result, where, out)
+        with _ahead(jobs, where, compile_seconds) as ahead:
+            for result in _with_progress(partial(search, planned, options, limits, **ahead)):
+                results.append(result)
+                _keep(result, where, out)
     except KeyboardInterrupt:
         interrupted = True
     report = _report(results, planned, where, whole=not interrupted)
@@ -116,7 +121,21 @@ def _check(out: Path) -> None:
         tables.read(out)
 
 
-def _with_progress(begin: Callable[[Tried], Iterator[Found | Failed]]) -> Iterator[Found | Failed]:
+@contextmanager
+def _ahead(jobs: int | None, device: torch.device, compile_seconds: float) -> Iterator[dict[str, Any]]:
+    """The option of `search` that has kernels compiled ahead, if they are to be."""
+    from tilegym_cutile.ahead import compiling_ahead
+
+    if jobs is None:
+        jobs = max(1, (os.cpu_count() or 2) // 2) if _times_mean_something(device) else 0
+    if jobs == 0:
+        yield {}
+        return
+    with compiling_ahead(jobs, compile_seconds) as begin:
+        yield {"compile_ahead": begin}
+
+
+def _with_progress(begin: Callable[..., Iterator[Found | Failed]]) -> Iterator[Found | Failed]:
     """Results as they come, each told in a line; below, on a terminal, how far the search for the next one is."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -129,7 +148,7 @@ def _with_progress(begin: Callable[[Tried], Iterator[Found | Failed]]) -> Iterat
             about = f"{question.function.name} {question.key}"
             progress.update(task, completed=number, total=of, description=about)
 
-        for result in begin(tried):
+        for result in begin(tried=tried):
             progress.console.print(_line(result), markup=False, highlight=False, soft_wrap=True)
             yield result
 
