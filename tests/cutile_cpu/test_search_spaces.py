@@ -21,6 +21,8 @@ CPU = torch.device("cpu")
         ("apply_rope_base", {"rope"}),
         ("geglu", {"elementwise"}),
         ("splitk_reduce", {"reduce_splits"}),
+        ("bmm", {"gemm"}),
+        ("fmha", {"attention", "attention_backward_keys", "attention_backward_queries"}),
     ],
 )
 def test_results_do_not_depend_on_the_configuration(op, functions):
