@@ -96,7 +96,15 @@ def search_space(
 
 @tuned("gemm", space=search_space, bucketed=("m", "matrices"))
 def heuristic(
-    m: int, n: int, k: int, matrices: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+    m: int,
+    n: int,
+    k: int,
+    matrices: int,
+    trans: tuple[bool, bool],  # noqa: ARG001 - tells tuned configurations apart
+    dtype: torch.dtype,
+    tf32: bool,
+    blocked: bool,
+    target: Target,
 ) -> GemmConfig:
     """The configuration for so many products (m, k) @ (k, n), from what an H200 likes.
 
@@ -105,6 +113,7 @@ def heuristic(
         n: its columns.
         k: terms of each element.
         matrices: how many products there are.
+        trans: whether the operands are given transposed.
         dtype: what is multiplied; float32 without tensor cores unless `tf32`.
         tf32: whether float32 is rounded to tf32.
         blocked: whether operands are loaded as blocks.
@@ -131,7 +140,8 @@ def _splits(tiles: int, steps: int, target: Target) -> int:
 
 
 def _group_tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
-    """As `_tiles`, for a kernel that has its arrays from lists, and spills with fewer warps."""
+    """As `_tiles`, for a kernel that has its arrays from lists, and spills sooner."""
+    blocked = blocked and target.capability >= (9, 0)
     return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, target)]
 
 
@@ -144,7 +154,14 @@ def group_search_space(n: int, dtype: torch.dtype, tf32: bool, blocked: bool, ta
 
 @tuned("group_gemm", space=group_search_space, bucketed=("m", "members"))
 def group_heuristic(
-    m: int, n: int, members: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+    m: int,
+    n: int,
+    members: int,
+    trans: tuple[bool, bool],  # noqa: ARG001 - tells tuned configurations apart
+    dtype: torch.dtype,
+    tf32: bool,
+    blocked: bool,
+    target: Target,
 ) -> GemmConfig:
     """The configuration for a group of products.
 
@@ -152,6 +169,7 @@ def group_heuristic(
         m: rows of all results together.
         n: columns of the widest.
         members: how many products there are.
+        trans: whether the operands are given transposed.
         dtype: what is multiplied; float32 without tensor cores unless `tf32`.
         tf32: whether float32 is rounded to tf32.
         blocked: whether all operands are loaded as blocks.

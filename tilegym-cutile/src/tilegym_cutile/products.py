@@ -66,7 +66,7 @@ def multiply(
     k, matrices = a.shape[-2 if trans_a else -1], c.shape[0] if c.dim() == 3 else 1
     blocked = (_is_blocked(a), _is_blocked(b)) if use_tma is not False else (False, False)
     dtype = a.dtype if a.dtype == b.dtype else _common(a.dtype, b.dtype)
-    config = heuristic(m, n, k, matrices, dtype, tf32, all(blocked), target_of(c))
+    config = heuristic(m, n, k, matrices, (trans_a, trans_b), dtype, tf32, all(blocked), target_of(c))
     if config.swapped:
         a, b, trans_a, trans_b = b, a, not trans_b, not trans_a
         blocked = (blocked[1], blocked[0])
@@ -92,10 +92,11 @@ def multiply_group(
     blocked = tuple(use_tma and all(map(_is_blocked, group)) for group in (xs, ys))
     rows, columns = sum([c.shape[0] for c in cs]), max([c.shape[1] for c in cs])
     target = target_of(cs[0])
-    config = group_heuristic(rows, columns, len(cs), xs[0].dtype, tf32, all(blocked), target)
+    trans = (trans_a, trans_b)
+    config = group_heuristic(rows, columns, len(cs), trans, xs[0].dtype, tf32, all(blocked), target)
     tiles = sum([count_tiles(config, c.shape[0], c.shape[1], 1) for c in cs])
     grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
-    how = ((trans_a, trans_b), (*blocked, all(map(_is_blocked, cs))), tf32, config.tile, config.group, config.latency)
+    how = (trans, (*blocked, all(map(_is_blocked, cs))), tf32, config.tile, config.group, config.latency)
     launch(gemm.group_gemm_tiles, (grid,), (xs, ys, cs, len(cs), *how), hints=config.hints)
 
 
