@@ -27,7 +27,7 @@ def check(arch: str, found: list[Case]) -> None:
         compiled = compile_case(case, arch)
         assert 0 < compiled.usage.registers <= 255
         assert compiled.usage.shared_memory <= ARCHITECTURES[arch].shared_memory
-        if compiled.usage.stack and (case.kernel, case.dtype) not in ALLOWED:
+        if compiled.usage.stack and not ALLOWED.keys() & {(case.kernel, case.dtype), (case.kernel, arch)}:
             spilled.append((case.kernel, case.sample, case.dtype, case.hints, compiled.usage))
     assert not spilled
 

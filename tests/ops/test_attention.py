@@ -51,8 +51,8 @@ class Test_ATTENTION(common.PyTestCase):
     def test_a_window_longer_than_all_is_none(self, backend):
         q, k, v = self._qkv(backend, (1, 2, 33, 16), (2, 40))
         expected = fmha(q, k, v)
-        assert torch.equal(swa_attention(q, k, v, window_size=2**30), expected)
-        assert torch.equal(gemma_attention(q, k, v, window_size=2**30), expected)
+        assert torch.equal(swa_attention(q, k, v, window_size=2**31), expected)
+        assert torch.equal(gemma_attention(q, k, v, window_size=2**40), expected)
 
     def test_a_large_sink_takes_all_and_a_small_one_nothing(self, backend):
         q, k, v = self._qkv(backend, (1, 2, 9, 16), (1, 20))
@@ -75,6 +75,9 @@ class Test_ATTENTION(common.PyTestCase):
         for dtype in (torch.int32, torch.int64):
             start = torch.tensor(23, dtype=dtype, device=q.device)
             assert torch.equal(attention_sink(query, key, value, sinks, sliding_window=7, start_q=start), expected)
+        far = torch.tensor([2**40], device=q.device)
+        out = attention_sink(query, key, value, sinks, sliding_window=7, start_q=far)
+        assert torch.equal(out, torch.zeros_like(out))
 
     def test_scores_far_below_zero_are_scores(self, backend):
         q, k, v = self._qkv(backend, (1, 1, 3, 16), (1, 20))

@@ -116,8 +116,9 @@ class Attention:
 
     @property
     def window(self) -> tuple[int, int, int]:
-        """The numbers start, left and right, where those that are not there are 0."""
-        return self.start, self.left or 0, self.right or 0
+        """The numbers start, left and right, 0 for those that are not there; sums of them have 32 bits."""
+        start = max(-at.FARTHEST, min(self.start, at.FARTHEST))
+        return start, min(self.left or 0, at.FARTHEST), min(self.right or 0, at.FARTHEST)
 
     @property
     def factors(self) -> tuple[float, float]:

@@ -268,7 +268,7 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
     if dtype == torch.float32:
         m, n, warps = 16 if large else 32, 64, 8
     elif registers:
-        m, n, warps = 32, 64, 8 if large else 4
+        m, n, warps = 32, 64, 4 if target.capability[0] == 8 else 8
     elif target.capability[0] == 9 and not large:
         m, n, warps = 64, 128, 8
     else:
@@ -347,25 +347,15 @@ def fill_gradients(
     kv_heads, keys = k.shape[1], k.shape[2]
     if out.numel() == 0 or keys == 0:
         return torch.zeros_like(of.sinks) if sinks and of.sinks is not None else None
-    columns = tile_columns(size)
-    what = (columns, of.columns, q.dtype, target_of(q))
     delta, dsinks = _delta(dout, out, lse, of, sinks=sinks)
     second, _, start_at = of.optional
     arrays = (q, k, v, second, start_at, dout, lse, delta)
     numbers = (heads // kv_heads, of.scaling, *of.factors, *of.window)
-    constants = (columns, max(1, of.columns), of.ends, *of.transform)
+    what = (tile_columns(size), of.columns, q.dtype, target_of(q))
+    constants = (tile_columns(size), max(1, of.columns), of.ends, *of.transform)
     if for_keys:
-        dk, dv, *dsecond = for_keys
-        partials = tuple(_partials(one, kv_heads) for one in dsecond)
         for_k = keys_heuristic(batch * kv_heads * keys, queries, *what)
-        grid = (batch * kv_heads * -(-keys // for_k.keys),)
-        kernel = attention_backward_keys if fits_tma(q, k, v, dout, dk, dv, *second) else _keys_of_any_size
-        wanted = (((dk,), (), partials), ((), (dv,), ())) if for_k.apart else (((dk,), (dv,), partials),)
-        for some in wanted:
-            args: tuple[Any, ...] = (*arrays, *some, *numbers, for_k.queries, for_k.keys, *constants)
-            launch(kernel, grid, args, hints=for_k.hints)
-        for partial, total in zip(partials, dsecond, strict=True):
-            launch(attention_sum_heads, (batch * -(-keys // 64),), (partial, total, 64, of.columns))
+        _fill_for_keys(arrays, for_keys, numbers, for_k, constants)
     if for_queries:
         dq, *dsecond = for_queries
         for_q = queries_heuristic(batch * heads * queries, keys, *what)
@@ -374,6 +364,28 @@ def fill_gradients(
         args = (*arrays, dq, tuple(dsecond), *numbers, for_q.queries, for_q.keys, *constants)
         launch(kernel, grid, args, hints=for_q.hints)
     return dsinks
+
+
+def _fill_for_keys(
+    arrays: tuple[Any, ...],
+    into: tuple[Tensor, ...],
+    numbers: tuple[Any, ...],
+    config: KeysConfig,
+    constants: tuple[Any, ...],
+) -> None:
+    """Fill dk, dv and, if it is there, the gradient of the second pair's keys."""
+    q, k, v, second, _, dout, _, _ = arrays
+    dk, dv, *dsecond = into
+    batch, kv_heads, keys, _ = k.shape
+    partials = tuple(_partials(one, kv_heads) for one in dsecond)
+    kernel = attention_backward_keys if fits_tma(q, k, v, dout, dk, dv, *second) else _keys_of_any_size
+    wanted = (((dk,), (), partials), ((), (dv,), ())) if config.apart else (((dk,), (dv,), partials),)
+    for some in wanted:
+        args = (*arrays, *some, *numbers, config.queries, config.keys, *constants)
+        launch(kernel, (batch * kv_heads * -(-keys // config.keys),), args, hints=config.hints)
+    for partial, total in zip(partials, dsecond, strict=True):
+        columns = tile_columns(total.shape[3])
+        launch(attention_sum_heads, (batch * -(-keys // 64),), (partial, total, 64, columns))
 
 
 def _delta(dout: Tensor, out: Tensor, lse: Tensor, of: Attention, *, sinks: bool) -> tuple[Tensor, Tensor | None]:

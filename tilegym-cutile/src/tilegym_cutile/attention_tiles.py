@@ -17,6 +17,8 @@ from tilegym_cutile.tiles import reciprocal
 
 LOG2E = math.log2(math.e)
 LN2 = math.log(2)
+FARTHEST = 2**29
+"""Further apart than any query and key: a larger distance is this."""
 LOWEST = -1e38
 """Where a running maximum begins: finite, so that differences to it are no NaN."""
 
@@ -75,7 +77,7 @@ def store(x: Any, batch: Any, head: Any, tile: Any, value: Any) -> None:
 def first_position(start: Any, start_at: Any) -> Any:
     """Where the first query stands: `start`, plus what the one element of an array says, if there is one."""
     for array in ct.static_iter(start_at):
-        start = start + ct.astype(ct.gather(array, 0), ct.int32)
+        start = start + ct.astype(max(-FARTHEST, min(ct.gather(array, 0), FARTHEST)), ct.int32)
     return start
 
 
