@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import cuda.tile as ct
 import torch
 
+from tilegym_cutile.attention_tiles import LOG2E, LOWEST, tanh
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
-from tilegym_cutile.splits import LOWEST, reduce_splits
+from tilegym_cutile.splits import reduce_splits
 from tilegym_cutile.tuning import tuned
 from tilegym_cutile.wide import fits_tma, widened
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_LOG2E: Final = math.log2(math.e)
 _FARTHEST: Final = 2**30
 """The window of a query without one, beyond the position of any."""
 _CAP_ABOVE_ALL: Final = 1e30
@@ -82,7 +82,7 @@ def decode_tiles(
             products = _mma(_rows(second[1], batch, kv_head, tile, KEYS, SECOND), query_2, products)
         scores = products * factors[0]
         if CAPPED:
-            scores = ct.tanh(scores) * factors[1]
+            scores = tanh(scores, q.dtype) * factors[1]
         key = tile * KEYS + ct.arange(KEYS, dtype=ct.int32)[:, None]
         scores = ct.where((key >= begin) & (key < end), scores, -math.inf)
         higher = ct.maximum(highest, ct.max(scores, axis=0, keepdims=True))
@@ -136,7 +136,7 @@ def _sink(sinks: Any, kv_head: Any, head: Any) -> Any:
     found = ct.full(head.shape, -math.inf, dtype=ct.float32)
     for array in ct.static_iter(sinks):
         logit = ct.gather(array, (kv_head, head), mask=head < array.shape[1], check_bounds=False)
-        exponent = ct.minimum(ct.astype(logit, ct.float32) * _LOG2E, -LOWEST)
+        exponent = ct.minimum(ct.astype(logit, ct.float32) * LOG2E, -LOWEST)
         found = ct.where(ct.bid(1) == 0, exponent, found)
     return found
 
@@ -242,9 +242,9 @@ class Scores:
     def factors(self) -> tuple[float, float]:
         """What products are multiplied by, before tanh if there is one, and what tanh is multiplied by."""
         if not self.capped:
-            return self.scaling * _LOG2E, 1.0
+            return self.scaling * LOG2E, 1.0
         assert self.soft_cap is not None  # noqa: S101 - `capped` has seen to it; for the type checker
-        return max(-_CAP_ABOVE_ALL, min(self.scaling / self.soft_cap, _CAP_ABOVE_ALL)), self.soft_cap * _LOG2E
+        return max(-_CAP_ABOVE_ALL, min(self.scaling / self.soft_cap, _CAP_ABOVE_ALL)), self.soft_cap * LOG2E
 
     @property
     def capped(self) -> bool:
@@ -289,11 +289,8 @@ def decode(
     splits = config.splits if kv_len_per_split is None else -(-seen // kv_len_per_split)
     splits = min(splits, -(-seen // config.keys))
     if splits == 1:
-        results = (
-            out.view(batch, kv_heads, group, 1, size),
-            None if lse is None else lse.view(batch, kv_heads, group, 1),
-        )
-        _launch(q, k, v, scores, results, config)
+        one_lse = None if lse is None else lse.view(batch, kv_heads, group, 1)
+        _launch(q, k, v, scores, (out.view(batch, kv_heads, group, 1, size), one_lse), config)
         return
     partials = out.new_empty((batch, kv_heads, group, splits, size), dtype=torch.float32)
     part_lse = out.new_empty((batch, kv_heads, group, splits), dtype=torch.float32)
@@ -315,7 +312,7 @@ def _launch(
     window = min(scores.window, _FARTHEST) or _FARTHEST
     position = max(-1, min(scores.position, keys + scores.window))
     columns = _columns(size), max(16, next_power_of_2(second[1].shape[3])) if second else 0
-    kernel = decode_tiles if fits_tma(k, *values, *second[1:]) else decode_tiles_of_any_size
+    kernel = decode_tiles if fits_tma(q, k, *values, *second[1:]) else decode_tiles_of_any_size
     arrays = (q, k, values, second, _optional(scores.sinks), _optional(scores.start), out, _optional(lse))
     constants = (scores.capped, config.keys, config.heads, *columns)
     grid = (batch * kv_heads * -(-group // config.heads), splits)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import cuda.tile as ct
 
 from tilegym_cutile import tiles
+from tilegym_cutile.attention_tiles import LOWEST
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
-
-LOWEST = -3.0e38
-"""A maximum over nothing. Finite: -inf less it is -inf, where -inf less -inf is NaN."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,7 +71,7 @@ def samples() -> Iterator[Sample]:
     yield case("one", (1, 1, 8), (1, 1))
     yield case("odd-groups", (2, 6, 8), (2, 7))
     yield case("several-splits", (1, 5, 40), (1, 300), kv_len_per_split=100)
-    yield case("more-splits-than-keys", (1, 2, 24), (2, 5), kv_len_per_split=1)
+    yield case("more-splits-than-keys", (2, 2, 64), (2, 5), kv_len_per_split=1, layout="expanded")
     yield case("group-64", (1, 64, 72), (1, 130))
     yield case("size-256", (1, 2, 256), (1, 70), sm_scale=-0.5)
     yield case("large-scores", (1, 4, 64), (2, 200), fill="large")
