@@ -44,7 +44,8 @@ def heaviest(op: str, arch: str) -> list[Case]:
 
 @pytest.mark.parametrize("op", OPS)
 def test_the_heaviest_of_each_branch_compiles_without_spills(op):
-    check("sm_90", heaviest(op, "sm_90"))
+    found = heaviest(op, "sm_90")
+    check("sm_90", [case for case in found if (case.kernel, case.dtype) not in ALLOWED])  # those with -m slow
 
 
 @pytest.mark.parametrize("arch", OTHERS)

@@ -91,6 +91,10 @@ class Test_ATTENTION(common.PyTestCase):
         assert torch.equal(gemma_attention(q, k, v, soft_cap=math.inf, is_causal=False), uncapped)
         flat = gemma_attention(q, k, v, soft_cap=1e-6, is_causal=False)
         torch.testing.assert_close(flat, v.mean(2, keepdim=True).expand_as(flat))
+        halves = [x.bfloat16() for x in (q, k, v)]
+        for cap in (1e-40, 1e5, 1e38):
+            out = gemma_attention(*halves, soft_cap=cap, is_causal=False).float()
+            torch.testing.assert_close(out, flat if cap < 1 else uncapped, atol=0.02, rtol=0.02)
         for cap in (0.0, -1.0, math.nan):
             with pytest.raises(ValueError, match="soft_cap"):
                 gemma_attention(q, k, v, soft_cap=cap)

@@ -50,6 +50,7 @@ def attention_forward(
     ENDS: ct.Constant[tuple[bool, bool]],
     SCALED: ct.Constant[bool],
     CAPPED: ct.Constant[bool],
+    PRECISELY: ct.Constant[bool],
 ) -> None:
     """One block: M queries of one head.
 
@@ -63,7 +64,7 @@ def attention_forward(
     batch, head = ct.bid(0) // across // heads, ct.bid(0) // across % heads
     query = query_tile * M + ct.arange(M, dtype=ct.int32)[:, None]
     mask = (at.first_position(start, start_at), left, right)
-    transform = at.score_function(inner, SCALED, CAPPED, q.dtype)
+    transform = at.score_function(inner, SCALED, CAPPED, ct.float32 if PRECISELY else q.dtype)
     q_tile = at.load(q, batch, head, query_tile, M, D)
     if len(second):
         second_tile = at.load(second[0], batch, head, query_tile, M, P)
@@ -90,6 +91,11 @@ def attention_forward(
 
 
 _forward_of_any_size = widened(attention_forward)
+
+_HUGE = 1e30
+"""Float32 still holds the reciprocal."""
+_COARSE = 1024.0
+"""Up to this soft cap a tanh with an absolute error of 2^-22 is good enough for 16-bit results."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,14 +129,19 @@ class Attention:
     @property
     def factors(self) -> tuple[float, float]:
         """What products are multiplied by to be scores, and scores to be powers of two, which must be positive."""
-        if self.soft_cap is not None:
-            return self.scaling / self.soft_cap, self.soft_cap * at.LOG2E
+        if self.capped and self.soft_cap is not None:
+            return max(-_HUGE, min(self.scaling / self.soft_cap, _HUGE)), self.soft_cap * at.LOG2E
         return (1.0, self.scaling * at.LOG2E) if self.scaling > 0 else (self.scaling * at.LOG2E, 1.0)
 
     @property
-    def transform(self) -> tuple[bool, bool]:
-        """Whether products have to be multiplied to be scores, and whether scores are their tanh."""
-        return self.scaling <= 0, self.soft_cap is not None
+    def capped(self) -> bool:
+        """Whether there is a soft cap that any finite score could feel."""
+        return self.soft_cap is not None and self.soft_cap < _HUGE
+
+    @property
+    def transform(self) -> tuple[bool, bool, bool]:
+        """Whether products have to be multiplied to be scores, whether scores are their tanh, and precisely so."""
+        return self.scaling <= 0, self.capped, self.capped and (self.soft_cap or 0.0) > _COARSE
 
     @property
     def columns(self) -> int:
@@ -246,8 +257,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, of: Attention, lse: Ten
     if out.numel() == 0 or keys == 0:
         return
     columns, rows, causal = tile_columns(size), batch * heads * queries, of.ends != (False, False)
-    capped = of.soft_cap is not None
-    config = heuristic(rows, keys, columns, of.columns, q.dtype, target_of(q), causal=causal, capped=capped)
+    config = heuristic(rows, keys, columns, of.columns, q.dtype, target_of(q), causal=causal, capped=of.capped)
     arrays = (q, k, v, *of.optional, out, () if lse is None else (lse,))
     numbers = (heads // k.shape[1], *of.factors, *of.window)
     constants = (config.queries, config.keys, columns, max(1, of.columns), of.ends, *of.transform)

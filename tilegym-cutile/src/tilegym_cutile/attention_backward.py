@@ -88,6 +88,7 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
     ENDS: ct.Constant[tuple[bool, bool]],
     SCALED: ct.Constant[bool],
     CAPPED: ct.Constant[bool],
+    PRECISELY: ct.Constant[bool],
 ) -> None:
     """One block: the gradients of N keys, values or both of one head, over tiles of M queries of `group` heads.
 
@@ -99,7 +100,7 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
     key_tile, batch, kv_head = ct.bid(0) % across, ct.bid(0) // across // kv_heads, ct.bid(0) // across % kv_heads
     key = key_tile * N + ct.arange(N, dtype=ct.int32)[:, None]
     mask = (at.first_position(start, start_at), left, right)
-    transform = at.score_function(inner, SCALED, CAPPED, q.dtype)
+    transform = at.score_function(inner, SCALED, CAPPED, ct.float32 if PRECISELY else q.dtype)
     k_tile, v_tile = at.load(k, batch, kv_head, key_tile, N, D), at.load(v, batch, kv_head, key_tile, N, D)
     if len(second):
         second_tile = at.load(second[1], batch, 0, key_tile, N, P)
@@ -168,6 +169,7 @@ def attention_backward_queries(
     ENDS: ct.Constant[tuple[bool, bool]],
     SCALED: ct.Constant[bool],
     CAPPED: ct.Constant[bool],
+    PRECISELY: ct.Constant[bool],
 ) -> None:
     """One block: the gradients of M queries of one head, over tiles of N keys.
 
@@ -179,7 +181,7 @@ def attention_backward_queries(
     batch, head = ct.bid(0) // across // heads, ct.bid(0) // across % heads
     query = query_tile * M + ct.arange(M, dtype=ct.int32)[:, None]
     mask = (at.first_position(start, start_at), left, right)
-    transform = at.score_function(inner, SCALED, CAPPED, q.dtype)
+    transform = at.score_function(inner, SCALED, CAPPED, ct.float32 if PRECISELY else q.dtype)
     q_tile, dout_tile = at.load(q, batch, head, query_tile, M, D), at.load(dout, batch, head, query_tile, M, D)
     if len(second):
         second_tile = at.load(second[0], batch, head, query_tile, M, P)
