@@ -167,15 +167,19 @@ def search_space(
 ) -> Iterator[Config]:
     """The configurations worth timing."""
     default = heuristic(batches, group, keys, size, second, dtype, target)
+    if default.heads == 1:
+        kinds = [(default.keys, 1, 8), (default.keys, 2, 4), (2 * default.keys, 2, 4)]
+    elif _columns(size) > 256:
+        kinds = [(64, 1, 4), (64, 1, 8), (128, 1, 8)]
+    elif default.keys == 64:
+        kinds = [(64, 1, 4), (64, 2, 4), (64, 1, 8)]
+    else:
+        kinds = [(64, 1, 4), (64, 2, 4), (64, 4, 4), (128, 1, 4), (128, 2, 4), (128, 1, 8)]
     few = sorted({1, 2, 4, 8, 16, default.splits, 2 * default.splits})
-    tiles_of_keys = (64, 128) if default.heads > 1 else (default.keys, 2 * default.keys)
-    for tile, splits in itertools.product(tiles_of_keys, few):
-        if splits > max(1, -(-keys // tile)):
-            continue
-        for occupancy, warps in ((1, 4), (1, 8), (2, 4), (4, 4)):
-            if occupancy == 1 or size <= 128:
-                hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-                yield Config(splits=splits, keys=tile, heads=default.heads, hints=hints)
+    for (tile, occupancy, warps), splits in itertools.product(kinds, few):
+        if splits <= max(1, -(-keys // tile)):
+            hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+            yield Config(splits=splits, keys=tile, heads=default.heads, hints=hints)
 
 
 @tuned("attention_decode", space=search_space, bucketed=("batches", "keys"))
@@ -198,12 +202,15 @@ def heuristic(
         heads, tile = 1, max(16, 2048 // columns)
     else:
         heads = min(max(8, next_power_of_2(group)), 16 if size > 256 else 32)
-        tile = 64 if columns * heads > 2048 else 128
+        tile = 64 if columns > 128 or heads > 16 else 128
     blocks = batches * -(-group // heads)
     tile_bytes = tile * (2 * size + second) * dtype.itemsize
     splits = _splits(blocks, -(-keys // tile), tile_bytes, target.num_sms)
-    alone = columns > 128 or dtype is torch.float32 or blocks * splits <= target.num_sms
-    hints = Hints(occupancy=1 if alone else 2, num_worker_warps=8 if columns > 256 else None)
+    if columns > 256:
+        hints = Hints(occupancy=1, num_worker_warps=8)
+    else:
+        together = dtype is torch.float32 or (columns <= 128 and blocks * splits > target.num_sms)
+        hints = Hints(occupancy=2 if together else 1)
     return Config(splits=splits, keys=tile, heads=heads, hints=hints)
 
 
