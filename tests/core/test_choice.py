@@ -151,6 +151,18 @@ def test_choosing_by_something_else_than_a_name(three, choose):
         choose(3)
 
 
+@pytest.mark.parametrize("found", [False, True])
+def test_a_backend_without_a_probe_can_run_where_there_is_a_device_of_its_types(three, monkeypatch, found):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: found)
+    three.backend("gpu", "device_types=('cuda',)", {"softmax": NAME})
+    assert tilegym.is_backend_available("gpu") is found
+    reason = "torch finds no cuda device here"
+    if not found:
+        with pytest.raises(ValueError, match=f"backend 'gpu' cannot run here: {reason}"):
+            tilegym.set_backend("gpu")
+    assert (reason in str(tilegym.explain("softmax", X))) is not found
+
+
 def test_use_backend_needs_a_backend_and_known_ops(three):
     with pytest.raises(TypeError, match="needs a backend"):
         tilegym.use_backend()

@@ -97,6 +97,17 @@ def probe(backend: Backend, device: torch.device) -> str | None:
     return _probed[key]
 
 
+def _why_no_device(kind: str) -> str | None:
+    """For a backend without a probe: why there is no device of this type; None if there is, or torch does not tell."""
+    import torch
+
+    try:
+        is_available = torch.get_device_module(kind).is_available
+    except (RuntimeError, AttributeError):
+        return None
+    return None if is_available() else f"torch finds no {kind} device here"
+
+
 def why_unusable(backend: Backend, device: torch.device | None = None) -> str | None:
     """Why a backend cannot take tensors of a device (None, or meta, which has no memory: of any); None if it can."""
     import torch
@@ -106,7 +117,7 @@ def why_unusable(backend: Backend, device: torch.device | None = None) -> str | 
             devices = [torch.device(kind) for kind in backend.device_types] or [torch.device("cpu")]
         except RuntimeError as error:
             return f"of its device types {backend.device_types} torch does not know one: {describe(error)}"
-        reasons = [probe(backend, one) for one in devices]
+        reasons = [_why_no_device(one.type) if backend.probe is None else probe(backend, one) for one in devices]
         return None if None in reasons else reasons[0]
     if backend.device_types and device.type not in backend.device_types:
         kinds = " or ".join(backend.device_types)

@@ -64,7 +64,8 @@ class Backend:
     composite: bool = False
     """True: implementations are plain PyTorch code, through which autograd, vmap and the compiler can see."""
     probe: Callable[[torch.device], str | None] | None = None
-    """Says why it cannot run on a device, or None if it can. Called once per device, on first need."""
+    """Says why it cannot run on a device, or None if it can. Called once per device, on first need. Without one it can
+    run wherever torch finds a device of its types."""
     setup: Callable[[], None] | None = None
     """Called before the backend's first implementation is loaded: once, but for threads that come first together, since
     no lock is held meanwhile; and again after it failed."""
