@@ -226,7 +226,7 @@ def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal:
     elif size + second > 256:
         m, n, hints = 64, 64 if size <= 256 else 32, Hints(num_worker_warps=8)
     elif size > 128:
-        m, n, hints = 128, 64 if capped else 128, Hints(num_worker_warps=8)
+        m, n, hints = 128, 64 if capped or dtype.itemsize == 1 else 128, Hints(num_worker_warps=8)
     elif size > 64:
         m, n, hints = 128, 128, Hints(num_ctas=2, occupancy=None if second else 2, num_worker_warps=4)
     elif causal:
