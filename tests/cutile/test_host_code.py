@@ -40,7 +40,7 @@ def test_host_code_neither_computes_nor_copies(op):
     for sample in implementation.contract.samples():
         arguments = materialize(sample, dtype=torch.bfloat16)
         _, launches = launches_of(implementation, arguments)
-        assert launches or min((one.numel() for one in tensors_in(arguments.values())), default=0) == 0, sample.name
+        assert launches or not all(one.numel() for one in tensors_in(arguments.values())), sample.name
         if implementation.contract.gradient is not None and sample.args.get("out") is None:
             launches_of(implementation.differentiate, materialize(sample, dtype=torch.bfloat16))
 
