@@ -15,17 +15,23 @@ from tilegym_cutile.signature import annotated_function
 from tilegym_cutile.tiles import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 _BEYOND_INT32 = 2**31
 
 
 def fits_tma(*tensors: Tensor) -> bool:
-    """Whether sizes and strides of tensors have 32 bits, and none is expanded; alignment is the compiler's matter."""
+    """Whether `fits` is true of each tensor."""
+    return all(fits(tensor.shape, tensor.stride()) for tensor in tensors)
+
+
+def fits(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether sizes and strides have 32 bits, and no dimension is expanded; alignment is the compiler's matter."""
     return all(
         max(size, stride) < _BEYOND_INT32 and (stride > 0 or size <= 1)
-        for tensor in tensors
-        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        for size, stride in zip(shape, strides, strict=True)
     )
 
 
