@@ -7,6 +7,7 @@ import torch
 
 import tilegym
 from tilegym.backend import set_backend
+from tilegym.errors import NoImplementationError
 from tilegym.ops import bmm, matmul
 from tilegym.testing import assert_accurate
 
@@ -107,6 +108,23 @@ def test_gradients_are_laid_out_as_their_inputs(backend):
     assert torch.equal(a.grad, b.detach().sum(0).expand(3, 5))
 
 
+@pytest.mark.parametrize(("name", "shape", "expected"), [("bias", (4,), 3.0), ("residual", (3, 4), 1.0)])
+@everywhere
+def test_what_is_given_by_keyword_has_its_gradient_though_no_operand_needs_one(name, shape, expected, backend):
+    device = device_of(backend)
+    added = torch.zeros(shape, device=device, requires_grad=True)
+    matmul(
+        torch.ones(3, 8, device=device), torch.ones(8, 4, device=device), **{name: added}, backend=backend
+    ).sum().backward()
+    assert torch.equal(added.grad, torch.full_like(added, expected))
+
+
+def test_scales_have_no_gradient():
+    scale = torch.ones(1, requires_grad=True)
+    with pytest.raises(NoImplementationError, match="scale_a requires a gradient"):
+        matmul(torch.ones(3, 8), torch.ones(8, 4), scale_a=scale, backend="cutile-cpu")
+
+
 @pytest.mark.parametrize("backend", ["cutile-cpu"])
 def test_blocks_walk_over_tiles_or_have_one_each(backend):
     """16 tiles on the 4 SMs of the make-believe device, which all have to be written once."""
@@ -122,11 +140,15 @@ def test_blocks_walk_over_tiles_or_have_one_each(backend):
     assert grids[0] == 4 < grids[1]
 
 
-@pytest.fixture
-def _tf32():
-    torch.backends.cuda.matmul.allow_tf32 = True
+@pytest.fixture(params=["allow_tf32", "fp32_precision"])
+def _tf32(request):
+    """By either of PyTorch's settings; once the second is used, the first may not be read."""
+    matmul_settings = torch.backends.cuda.matmul
+    before = matmul_settings.fp32_precision
+    setattr(matmul_settings, request.param, True if request.param == "allow_tf32" else "tf32")
     yield
-    torch.backends.cuda.matmul.allow_tf32 = False
+    matmul_settings.allow_tf32 = False
+    matmul_settings.fp32_precision = before
 
 
 def test_tf32_is_not_multiplied_in_unasked():

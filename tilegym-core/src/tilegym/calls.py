@@ -43,17 +43,17 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
     """
     given = dict(zip(op.positional, args, strict=False))
     contract = op.contract
+    tensors = tuple(tensors_in((*args, *options.values())))
     if contract is None:
         canonical = args
     else:
         for hint in {*op.hints, *contract.hints} & (given.keys() | options.keys()):
             check_hint(op, hint, options.get(hint, given.get(hint)))
-        _refuse_nested(op, given)
+        _refuse_nested(op, given | options)
         wanted = op.meaningful
         semantic = {name: value for name, value in (given | options).items() if name in wanted}
         canonical = contract.canonical(**semantic)
         options = {name: value for name, value in options.items() if name not in wanted}
-    tensors = tuple(tensors_in((*args, *options.values())))
     return Call(
         canonical=canonical,
         complete=True,

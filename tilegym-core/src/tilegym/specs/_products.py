@@ -57,7 +57,17 @@ def checked_out_dtype(op: str, dtype: torch.dtype, out_dtype: torch.dtype | None
 
 def multiplies_in_tf32(dtype: torch.dtype) -> bool:
     """Whether PyTorch's own matrix products round operands of this dtype to tf32 on a GPU."""
-    return dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return dtype == torch.float32 and _allows_tf32()
+
+
+def _allows_tf32() -> bool:
+    """However it was said: to read `allow_tf32` where it was by `fp32_precision` is an error."""
+    allowed: bool = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return allowed
+
+
+# What torch.compiler.assume_constant_result sets, without importing the compiler; it compiles anew when this changes.
+_allows_tf32._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001 - as said above
 
 
 def turned(matrix: Tensor, transposed: bool) -> Tensor:

@@ -38,7 +38,7 @@ def group_gemm(
 
     Returns:
         List of tensors (M, N), contiguous; zeros where K is 0. Added up in float32 and rounded once, to float8 with
-        saturation. Operands of float32 are multiplied as tf32 if `torch.backends.cuda.matmul.allow_tf32` is set.
+        saturation. Operands of float32 are multiplied as tf32 where PyTorch allows its own to be (`fp32_precision`).
 
     Raises:
         ShapeError: the groups differ in length, a member is no matrix, or two do not fit.

@@ -52,7 +52,7 @@ def matmul(
 
     Returns:
         Tensor (M, N), contiguous; zeros where K is 0. Added up in float32 and rounded once, to float8 with saturation.
-        Operands of float32 are multiplied as tf32 if `torch.backends.cuda.matmul.allow_tf32` is set.
+        Operands of float32 are multiplied as tf32 where PyTorch allows its own to be (`fp32_precision`).
 
     Raises:
         ShapeError: a or b is no matrix, or they do not fit; another argument has another shape.
