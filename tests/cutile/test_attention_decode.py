@@ -85,3 +85,8 @@ def test_factors_of_scores_stay_finite():
     assert Scores(scaling=0.5, soft_cap=1e-300).factors == (1e30, 1e-300 * log2e)
     assert Scores(scaling=-0.5, soft_cap=1e-300).factors == (-1e30, 1e-300 * log2e)
     assert not Scores(scaling=0.5, soft_cap=1e35).capped
+
+
+def test_a_factor_that_is_no_number_stays_none():
+    for scores in (Scores(scaling=math.nan), Scores(scaling=math.nan, soft_cap=2.0)):
+        assert math.isnan(scores.factors[0])

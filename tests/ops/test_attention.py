@@ -61,11 +61,12 @@ class Test_ATTENTION(common.PyTestCase):
             sinks = torch.full((2,), logit, device=q.device)
             out = attention_sink(query, key, value, sinks, sm_scale=None)
             torch.testing.assert_close(out.unflatten(2, (2, 16)).transpose(1, 2), fmha(q, k, v))
-        sinks = torch.full((2,), 1e4, device=q.device, requires_grad=True)
-        out = attention_sink(query, key, value, sinks)
-        assert torch.equal(out, torch.zeros_like(out))
-        out.sum().backward()
-        assert torch.equal(sinks.grad, torch.zeros_like(sinks))
+        for logit in (1e4, 3e38):
+            sinks = torch.full((2,), logit, device=q.device, requires_grad=True)
+            out = attention_sink(query, key, value, sinks)
+            assert torch.equal(out, torch.zeros_like(out))
+            out.sum().backward()
+            assert torch.equal(sinks.grad, torch.zeros_like(sinks))
 
     def test_start_on_the_device_is_as_a_number(self, backend):
         q, k, v = self._qkv(backend, (1, 2, 5, 16), (1, 40))
@@ -78,6 +79,19 @@ class Test_ATTENTION(common.PyTestCase):
         far = torch.tensor([2**40], device=q.device)
         out = attention_sink(query, key, value, sinks, sliding_window=7, start_q=far)
         assert torch.equal(out, torch.zeros_like(out))
+
+    def test_only_the_difference_of_a_far_start_and_a_long_window_counts(self, backend):
+        q, k, v = self._qkv(backend, (1, 2, 5, 16), (1, 40))
+        query, key, value = self._sink_arguments(q, k, v)
+        sinks = torch.randn(2, device=q.device)
+        expected = attention_sink(query, key, value, sinks, sliding_window=45, start_q=50)
+        found = attention_sink(query, key, value, sinks, sliding_window=2**40 + 45, start_q=2**40 + 50)
+        assert torch.equal(found, expected)
+
+    def test_a_factor_that_is_no_number_gives_none(self, backend):
+        q, k, v = self._qkv(backend, (1, 2, 5, 16), (1, 6))
+        for out in (fmha(q, k, v, math.nan), gemma_attention(q, k, v, math.nan, soft_cap=2.0)):
+            assert out.isnan().all()
 
     def test_scores_far_below_zero_are_scores(self, backend):
         q, k, v = self._qkv(backend, (1, 1, 3, 16), (1, 20))

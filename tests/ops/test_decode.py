@@ -108,6 +108,25 @@ def test_sinks_of_any_size(sink, backend):
 
 
 @backends
+@pytest.mark.parametrize("sink", [math.nan, math.inf])
+def test_a_sink_without_a_finite_share_leaves_none(sink, backend):
+    query, key = normal(1, 1, 1, 2, 16), normal(1, 200, 1, 16)
+    for kv_len_per_split in (None, 50):
+        sinks = torch.tensor([sink, 0.0])
+        found = attention_sink_decode(query, key, key, sinks, 0.125, None, 199, kv_len_per_split, backend=backend)
+        assert found[..., :16].isnan().all()
+        assert found[..., 16:].isfinite().all()
+
+
+@backends
+def test_only_the_difference_of_a_far_start_and_a_long_window_counts(backend):
+    query, key, sinks = normal(1, 1, 2, 3, 16), normal(1, 40, 2, 16), normal(6)
+    expected = attention_sink_decode(query, key, key, sinks, 0.125, 20, 50, backend=backend)
+    found = attention_sink_decode(query, key, key, sinks, 0.125, 2**40 + 20, 2**40 + 50, backend=backend)
+    assert torch.equal(found, expected)
+
+
+@backends
 @pytest.mark.parametrize("heads", [1, 24])
 def test_latent_heads_share_keys_and_the_lse_is_base_2(heads, backend):
     q, qpe, kv, kpe = latent(heads, 90)

@@ -40,7 +40,6 @@ def attention_forward(
     group: int,
     inner: float,
     outer: float,
-    start: int,
     left: int,
     right: int,
     M: ct.Constant[int],
@@ -63,7 +62,7 @@ def attention_forward(
     query_tile = across - 1 - ct.bid(0) % across
     batch, head = ct.bid(0) // across // heads, ct.bid(0) // across % heads
     query = query_tile * M + ct.arange(M, dtype=ct.int32)[:, None]
-    mask = (at.first_position(start, start_at), left, right)
+    mask = (at.first_position(start_at), left, right)
     transform = at.score_function(inner, SCALED, CAPPED, ct.float32 if PRECISELY else q.dtype)
     q_tile = at.load(q, batch, head, query_tile, M, D)
     if len(second):
@@ -121,16 +120,17 @@ class Attention:
         return self.left is not None, self.right is not None
 
     @property
-    def window(self) -> tuple[int, int, int]:
-        """The numbers start, left and right, 0 for those that are not there; sums of them have 32 bits."""
-        start = max(-at.FARTHEST, min(self.start, at.FARTHEST))
-        return start, min(self.left or 0, at.FARTHEST), min(self.right or 0, at.FARTHEST)
+    def window(self) -> tuple[int, int]:
+        """The numbers left and right, as if the first query stood at 0; sums of them have 32 bits."""
+        left, right = (self.left or 0) - self.start, (self.right or 0) + self.start
+        return max(-at.FARTHEST, min(left, at.FARTHEST)), max(-at.FARTHEST, min(right, at.FARTHEST))
 
     @property
     def factors(self) -> tuple[float, float]:
         """What products are multiplied by to be scores, and scores to be powers of two, which must be positive."""
         if self.capped and self.soft_cap is not None:
-            return max(-_HUGE, min(self.scaling / self.soft_cap, _HUGE)), self.soft_cap * at.LOG2E
+            # In this order, NaN stays.
+            return max(min(self.scaling / self.soft_cap, _HUGE), -_HUGE), self.soft_cap * at.LOG2E
         return (1.0, self.scaling * at.LOG2E) if self.scaling > 0 else (self.scaling * at.LOG2E, 1.0)
 
     @property
@@ -141,7 +141,7 @@ class Attention:
     @property
     def transform(self) -> tuple[bool, bool, bool]:
         """Whether products have to be multiplied to be scores, whether scores are their tanh, and precisely so."""
-        return self.scaling <= 0, self.capped, self.capped and (self.soft_cap or 0.0) > _COARSE
+        return not self.scaling > 0, self.capped, self.capped and (self.soft_cap or 0.0) > _COARSE
 
     @property
     def columns(self) -> int:

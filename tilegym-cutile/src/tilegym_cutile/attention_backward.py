@@ -78,7 +78,6 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
     scaling: float,
     inner: float,
     outer: float,
-    start: int,
     left: int,
     right: int,
     M: ct.Constant[int],
@@ -99,7 +98,7 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
     across = ct.cdiv(keys, N)
     key_tile, batch, kv_head = ct.bid(0) % across, ct.bid(0) // across // kv_heads, ct.bid(0) // across % kv_heads
     key = key_tile * N + ct.arange(N, dtype=ct.int32)[:, None]
-    mask = (at.first_position(start, start_at), left, right)
+    mask = (at.first_position(start_at), left, right)
     transform = at.score_function(inner, SCALED, CAPPED, ct.float32 if PRECISELY else q.dtype)
     k_tile, v_tile = at.load(k, batch, kv_head, key_tile, N, D), at.load(v, batch, kv_head, key_tile, N, D)
     if len(second):
@@ -159,7 +158,6 @@ def attention_backward_queries(
     scaling: float,
     inner: float,
     outer: float,
-    start: int,
     left: int,
     right: int,
     M: ct.Constant[int],
@@ -180,7 +178,7 @@ def attention_backward_queries(
     query_tile = across - 1 - ct.bid(0) % across
     batch, head = ct.bid(0) // across // heads, ct.bid(0) // across % heads
     query = query_tile * M + ct.arange(M, dtype=ct.int32)[:, None]
-    mask = (at.first_position(start, start_at), left, right)
+    mask = (at.first_position(start_at), left, right)
     transform = at.score_function(inner, SCALED, CAPPED, ct.float32 if PRECISELY else q.dtype)
     q_tile, dout_tile = at.load(q, batch, head, query_tile, M, D), at.load(dout, batch, head, query_tile, M, D)
     if len(second):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import cuda.tile as ct
 import torch
 
-from tilegym_cutile.attention_tiles import LOG2E, LOWEST, tanh
+from tilegym_cutile.attention_tiles import LOG2E, LOWEST, exponent_of_sink, tanh
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.splits import reduce_splits
@@ -136,8 +136,7 @@ def _sink(sinks: Any, kv_head: Any, head: Any) -> Any:
     found = ct.full(head.shape, -math.inf, dtype=ct.float32)
     for array in ct.static_iter(sinks):
         logit = ct.gather(array, (kv_head, head), mask=head < array.shape[1], check_bounds=False)
-        exponent = ct.minimum(ct.astype(logit, ct.float32) * LOG2E, -LOWEST)
-        found = ct.where(ct.bid(1) == 0, exponent, found)
+        found = ct.where(ct.bid(1) == 0, exponent_of_sink(logit), found)
     return found
 
 
@@ -251,7 +250,8 @@ class Scores:
         if not self.capped:
             return self.scaling * LOG2E, 1.0
         assert self.soft_cap is not None  # noqa: S101 - `capped` has seen to it; for the type checker
-        return max(-_CAP_ABOVE_ALL, min(self.scaling / self.soft_cap, _CAP_ABOVE_ALL)), self.soft_cap * LOG2E
+        factor = max(min(self.scaling / self.soft_cap, _CAP_ABOVE_ALL), -_CAP_ABOVE_ALL)  # in this order, NaN stays
+        return factor, self.soft_cap * LOG2E
 
     @property
     def capped(self) -> bool:
@@ -316,8 +316,9 @@ def _launch(
     out, lse = results
     splits = out.shape[3]
     values, second, keys = _optional(v), scores.second or (), k.shape[2]
-    window = min(scores.window, _FARTHEST) or _FARTHEST
-    position = max(-1, min(scores.position, keys + scores.window))
+    past = max(0, scores.position - (keys - 1))  # of a query past the last key, so much of the window holds no key
+    window = max(0, min(scores.window - past, _FARTHEST)) if scores.window else _FARTHEST
+    position = max(-1, scores.position - past)
     columns = _columns(size), max(16, next_power_of_2(second[1].shape[3])) if second else 0
     kernel = decode_tiles if fits_tma(q, k, *values, *second[1:]) else decode_tiles_of_any_size
     arrays = (q, k, values, second, _optional(scores.sinks), _optional(scores.start), out, _optional(lse))

@@ -74,10 +74,11 @@ def store(x: Any, batch: Any, head: Any, tile: Any, value: Any) -> None:
         ct.store(x, (batch, head, tile, 0), rounded.reshape((1, 1, *value.shape)))
 
 
-def first_position(start: Any, start_at: Any) -> Any:
-    """Where the first query stands: `start`, plus what the one element of an array says, if there is one."""
+def first_position(start_at: Any) -> Any:
+    """Where the first query stands: at 0, or where the one element of an array says, if there is one."""
+    start = 0
     for array in ct.static_iter(start_at):
-        start = start + ct.astype(max(-FARTHEST, min(ct.gather(array, 0), FARTHEST)), ct.int32)
+        start = ct.astype(max(-FARTHEST, min(ct.gather(array, 0), FARTHEST)), ct.int32)
     return start
 
 
@@ -158,11 +159,17 @@ def through_tanh(gradient: Any, scores: Any, CAPPED: bool) -> Any:
     return gradient * (1.0 - scores * scores) if CAPPED else gradient
 
 
+def exponent_of_sink(logit: Any) -> Any:
+    """A sink as an exponent of two, finite if the sink is."""
+    logit = ct.astype(logit, ct.float32)
+    return ct.where(logit < math.inf, ct.minimum(logit, -LOWEST), logit) * LOG2E
+
+
 def initial(sinks: Any, head: Any, M: int) -> Any:
     """The running maximum of logits, in powers of two, and the sum of weights, of M rows that have met no key yet."""
     peak, total = ct.full((M, 1), LOWEST, dtype=ct.float32), ct.zeros((M, 1), dtype=ct.float32)
     for array in ct.static_iter(sinks):
-        logit = ct.astype(ct.gather(array, head), ct.float32) * LOG2E
+        logit = exponent_of_sink(ct.gather(array, head))
         peak = ct.maximum(peak, logit)
         total = ct.exp2(logit - peak)
     return peak, total
