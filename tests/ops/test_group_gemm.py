@@ -43,6 +43,32 @@ def test_a_group_is_one_launch_whose_blocks_share_all_tiles():
         assert launch.grid[0] in blocks
 
 
+def test_in_a_cuda_graph_each_product_is_a_launch(monkeypatch):
+    """For cuTile does not take lists then."""
+    from tilegym_cutile import products
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    monkeypatch.setattr(products, "is_captured", lambda _: True)
+    group = [whole_numbers(rows, 24, backend="cutile-cpu") for rows in (9, 0, 30)]
+    with record_launches() as launches:
+        found = group_gemm(group, group, transpose_b=True, backend="cutile-cpu")
+    assert [launch.kernel_name for launch in launches] == ["gemm_tiles"] * 2
+    assert all(torch.equal(c, a @ a.mT) for a, c in zip(group, found, strict=True))
+
+
+@pytest.mark.gpu
+def test_a_group_is_captured_in_a_graph_and_replayed():
+    group = [whole_numbers(rows, 24, backend="cutile") for rows in (9, 130)]
+    graph = torch.cuda.CUDAGraph()
+    group_gemm(group, group, transpose_b=True, backend="cutile")
+    with torch.cuda.graph(graph):
+        found = group_gemm(group, group, transpose_b=True, backend="cutile")
+    for one in group:
+        one.neg_().add_(1)
+    graph.replay()
+    assert all(torch.equal(c, a @ a.mT) for a, c in zip(group, found, strict=True))
+
+
 def test_gradients_are_for_plain_pytorch():
     a, b = torch.ones(2, 3, requires_grad=True), torch.ones(3, 2)
     with pytest.raises(NoImplementationError, match="no backward"):

@@ -10,7 +10,7 @@ import torch
 from tilegym_cutile import gemm
 from tilegym_cutile.gemm_config import FLOAT8, count_tiles, group_heuristic
 from tilegym_cutile.gemm_plan import Form, plan
-from tilegym_cutile.runtime import executor_of, launch, target_of
+from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,9 +75,16 @@ def multiply_group(
     persistent: bool = True,
     use_tma: bool = True,
 ) -> None:
-    """Compute c = a @ b for each member that has terms and elements, in one launch; each c is contiguous."""
+    """Compute c = a @ b for each member that has terms and elements; each c is contiguous.
+
+    In one launch, but for one each while a CUDA graph is captured.
+    """
     members = [one for one in zip(group_a, group_b, group_c, strict=True) if one[0].numel() and one[2].numel()]
     if not members:
+        return
+    if is_captured(members[0][2]):
+        for a, b, c in members:
+            multiply(a, b, c, trans_b=trans_b, tf32=tf32, persistent=persistent, use_tma=use_tma)
         return
     xs, ys, cs = ([one[at] for one in members] for at in range(3))
     (xs, trans_a), (ys, trans_b) = _all_in_order(xs, False), _all_in_order(ys, trans_b)

@@ -133,6 +133,14 @@ def _no_executor(device: torch.device) -> str:
     )
 
 
+def is_captured(tensor: Tensor) -> bool:
+    """Whether launches on `tensor` now go into a CUDA graph; cuTile does not take lists of arrays then."""
+    if not tensor.is_cuda:
+        return False
+    with torch.cuda.device(tensor.device):
+        return torch.cuda.is_current_stream_capturing()
+
+
 def target_of(tensor: Tensor) -> Target:
     """The facts of the device that will run kernels on `tensor`."""
     return executor_of(tensor).target

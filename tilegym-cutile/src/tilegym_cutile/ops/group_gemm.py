@@ -1,4 +1,4 @@
-"""Matrix products of a group, in one launch."""
+"""Matrix products of a group, in one launch; in a CUDA graph, in one each."""
 
 from __future__ import annotations
 
