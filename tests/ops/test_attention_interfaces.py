@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import tilegym
-from tilegym.errors import ArgumentValueError
+from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.ops import (
     attention_sink_interface,
     fmha_interface,
@@ -126,6 +126,26 @@ def test_sinks_with_heads_before_positions(queries, op):
             output, weights = function(module, q, k, v, None, sliding_window=window, **more, **UNKNOWN)
             torch.testing.assert_close(output, wanted.transpose(1, 2))
             assert weights is None
+
+
+@pytest.mark.parametrize("interface", [attention_sink_interface, fmha_interface])
+def test_tensors_of_another_rank_are_refused(interface):
+    x = torch.ones(2, 8)
+    with pytest.raises(ShapeError, match=r"q must have shape \(any, any, any, any\), got \(2, 8\)"):
+        interface(x, x, x, torch.ones(3) if interface is attention_sink_interface else True)
+
+
+def test_heads_that_do_not_fit_are_refused():
+    q, k, v = torch.ones(1, 3, 4, 8), torch.ones(1, 2, 4, 8), torch.ones(1, 2, 4, 8)
+    with pytest.raises(ShapeError, match="the number of query heads, 3, must be a multiple of that of keys, 2"):
+        attention_sink_interface(q, k, v, torch.ones(3))
+
+
+def test_one_query_of_float8_is_attended_to():
+    q, k, v = (x.to(torch.float8_e5m2) for x in qkv(1))
+    found = fmha_interface(q, k, v, backend="torch")
+    assert found.dtype == torch.float8_e5m2
+    torch.testing.assert_close(found.float(), expected(q.float(), k.float(), v.float()), rtol=0.125, atol=1e-3)
 
 
 def test_latent_attention_takes_a_backend_by_position():

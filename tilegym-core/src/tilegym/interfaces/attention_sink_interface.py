@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tilegym.interfaces._attention import needs_gradient
 from tilegym.ops import attention_sink, attention_sink_decode
+from tilegym.specs._attention import check_groups, check_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_NAME = "attention_sink_interface"
 
 
 def attention_sink_interface(
@@ -37,9 +40,15 @@ def attention_sink_interface(
 
     Returns:
         (B, H, S, D).
+
+    Raises:
+        ShapeError: q, k or v has not four dimensions, or H is no multiple of Hk.
     """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_shape(_NAME, name, tensor, (None,) * 4)
     batch, heads, queries, size = q.shape
     kv_heads = k.shape[1]
+    check_groups(_NAME, heads, kv_heads)
     query = q.transpose(1, 2).view(batch, queries, kv_heads, heads // max(1, kv_heads), size)
     start = k.shape[2] - queries if start_q is None else start_q
     one = queries == 1 and not needs_gradient(q, k, v, sinks)

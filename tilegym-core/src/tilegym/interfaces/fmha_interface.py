@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from tilegym.interfaces._attention import needs_gradient, options
 from tilegym.ops import fmha, fmha_decode
 
@@ -39,8 +41,8 @@ def fmha_interface(
         (B, H, S, D).
     """
     chosen = options(backend, kernel_configs) | kwargs
-    if q.shape[2] != 1:
+    if q.shape[2:3] != (1,):
         return fmha(q, k, v, scaling, is_causal, **chosen)
-    if needs_gradient(q, k, v):
+    if needs_gradient(q, k, v) or q.dtype == torch.float8_e5m2:  # of which `fmha_decode` has neither
         return fmha(q, k, v, scaling, is_causal=False, **chosen)
     return fmha_decode(q, k, v, scaling, **chosen)
