@@ -166,7 +166,7 @@ def test_compiled_a_start_may_be_an_int_or_a_tensor():
         ({"q": normal(2, 4, 2, 16)}, ShapeError, "q must have one query, in dimension 2"),
         ({"q": normal(2, 3, 1, 16)}, ShapeError, "the number of query heads, 3, must be a multiple"),
         ({"kv_len_per_split": 0}, ArgumentValueError, "kv_len_per_split must be at least 1, got 0"),
-        ({"kv_len_per_split": 1.5}, ArgumentTypeError, "kv_len_per_split must be an int or None, got float"),
+        ({"kv_len_per_split": 1.5}, ArgumentTypeError, "kv_len_per_split must be an int, got float"),
         ({"sm_scale": "1"}, ArgumentTypeError, "sm_scale must be a number or None, got str"),
     ],
 )

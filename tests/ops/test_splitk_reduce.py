@@ -63,6 +63,7 @@ def test_sums_of_any_size_and_a_result_of_another_dtype(backend):
         ({"attn_out": torch.ones(2, 3, 1, 24)}, ShapeError, r"attn_out must have shape \(2, 3, 24\)"),
         ({"attn_out": torch.ones(24).expand(2, 3, 24)}, ArgumentValueError, "attn_out must not be expanded"),
         ({"S_kv": 1.5}, ArgumentTypeError, "S_kv must be an int, got float"),
+        ({"S_kv": True}, ArgumentTypeError, "S_kv must be an int, got bool"),
         ({"S_kv": -1}, ArgumentValueError, "S_kv must not be negative, got -1"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tilegym.contract import FLOATS, Fill, Layout, Sample, TensorSpec, Way, check_device, check_tensor
+from tilegym.contract import FLOATS, Fill, Layout, Sample, TensorSpec, Way, check_device, check_int, check_tensor
 from tilegym.errors import ArgumentTypeError, ShapeError
 from tilegym.sharding import OUTPUT
 
@@ -116,12 +116,11 @@ def check_bool(op: str, name: str, value: object) -> None:
         raise ArgumentTypeError(f"{op}: {name} must be a bool, got {type(value).__name__}")
 
 
-def checked_window(op: str, name: str, value: object) -> int:
+def checked_window(op: str, name: str, value: int | None) -> int:
     """The number of a window; no window, None or not positive, is 0."""
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
-        raise ArgumentTypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
+    check_int(op, name, value)
     return max(0, int(value))
 
 

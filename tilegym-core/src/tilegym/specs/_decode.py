@@ -9,8 +9,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tilegym.contract import Sample, TensorSpec, Way
-from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from tilegym.contract import Sample, TensorSpec, Way, check_int
+from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.sharding import OUTPUT
 from tilegym.specs import _attention
 from tilegym.specs._attention import Mask
@@ -27,13 +27,11 @@ def check_one_query(op: str, name: str, q: Tensor, dim: int) -> None:
         raise ShapeError(f"{op}: {name} must have one query, in dimension {dim}, got shape {tuple(q.shape)}")
 
 
-def checked_split(op: str, kv_len_per_split: object) -> int | None:
+def checked_split(op: str, kv_len_per_split: int | None) -> int | None:
     """How many keys a split has, at least 1; None leaves it to the backend."""
     if kv_len_per_split is None:
         return None
-    if isinstance(kv_len_per_split, bool) or not isinstance(kv_len_per_split, (int, torch.SymInt)):
-        kind = type(kv_len_per_split).__name__
-        raise ArgumentTypeError(f"{op}: kv_len_per_split must be an int or None, got {kind}")
+    check_int(op, "kv_len_per_split", kv_len_per_split)
     if kv_len_per_split < 1:
         raise ArgumentValueError(f"{op}: kv_len_per_split must be at least 1, got {kv_len_per_split}")
     return int(kv_len_per_split)

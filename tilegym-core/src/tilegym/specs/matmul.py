@@ -90,7 +90,7 @@ def canonical(
     m, n, _ = sizes(a, b, trans_a, trans_b)
     if bias is not None:
         check_beside("matmul", "bias", bias, a, "a", shape=(n,))
-    if activation is not None and activation not in _ACTIVATIONS:
+    if activation not in (None, *_ACTIVATIONS):
         accepted = ", ".join(map(repr, _ACTIVATIONS))
         raise ArgumentValueError(f"matmul: activation must be None or one of {accepted}, got {activation!r}")
     if residual is not None:

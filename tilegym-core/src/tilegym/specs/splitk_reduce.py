@@ -9,10 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Sample, TensorSpec, Way, check_beside, check_not_expanded, check_tensor
-from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from tilegym.contract import (
+    Contract,
+    Sample,
+    TensorSpec,
+    Way,
+    check_beside,
+    check_int,
+    check_not_expanded,
+    check_tensor,
+)
+from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
+from tilegym.specs._attention import HINTS
 
 _OP = "splitk_reduce"
 
@@ -34,7 +44,7 @@ def splitk_reduce(
         lse_splitk_out: (B, H, splits), float32, on the same device: log2 of its sum of exponentials.
         attn_out: (B, H, D), float32, float16 or bfloat16, on the same device, any strides; written and returned.
         S_kv: how many keys there were; nothing depends on it.
-        **kwargs: options of the backend.
+        **kwargs: the hints `has_backward`, `kernel_configs`; options of the backend.
 
     Returns:
         attn_out. Computed in float32 and rounded once.
@@ -66,8 +76,7 @@ def canonical(
     check_beside(_OP, "lse_splitk_out", lse_splitk_out, *beside, shape=(batch, heads, splits), dtypes=(torch.float32,))
     check_beside(_OP, "attn_out", attn_out, *beside, shape=(batch, heads, size))
     check_not_expanded(_OP, "attn_out", attn_out)
-    if not isinstance(S_kv, (int, torch.SymInt)):
-        raise ArgumentTypeError(f"{_OP}: S_kv must be an int, got {type(S_kv).__name__}")
+    check_int(_OP, "S_kv", S_kv)
     if S_kv < 0:
         raise ArgumentValueError(f"{_OP}: S_kv must not be negative, got {S_kv}")
     return attn_splitk_out, lse_splitk_out, attn_out
@@ -164,4 +173,5 @@ splitk_reduce.contract = Contract(
     bytes_moved=bytes_moved,
     flops=lambda attn_splitk_out, *_: 2 * attn_splitk_out.numel(),
     sharding=ways,
+    hints=HINTS,
 )
