@@ -44,6 +44,14 @@ def test_a_launch_has_as_many_splits_as_were_asked_for_and_no_more_than_tiles():
         assert len(launches) == (1 if splits == 1 else 2)
 
 
+def test_a_grid_holds_all_splits_that_are_asked_for():
+    q, k = (torch.empty(1, 1, length, 64, dtype=BF16, device="meta") for length in (1, 2**24))
+    with recording() as launches:
+        fmha_decode(q, k, k, 1.0, 1)
+    assert launches[0].grid == (1, 65535)
+    assert launches[1].args[0].shape == (1, 1, 65535, 64)
+
+
 def test_latent_vectors_are_read_once_as_keys_and_values():
     q, qpe = torch.empty(2, 24, 512, dtype=BF16), torch.empty(2, 24, 64, dtype=BF16)
     kv, kpe = torch.empty(2, 64, 512, dtype=BF16), torch.empty(2, 64, 64, dtype=BF16)

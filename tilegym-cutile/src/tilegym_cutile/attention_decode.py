@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _FARTHEST: Final = 2**30
 """The window of a query without one, beyond the position of any."""
+_MOST_SPLITS: Final = 65535
+"""CUDA's limit to the second dimension of a grid."""
 _CAP_ABOVE_ALL: Final = 1e30
 """From here on a soft cap leaves every score as it is, and the quotient of the two might not be a normal number."""
 
@@ -283,7 +285,8 @@ def decode(
         out: as many elements as q.
         scores: how scores are made.
         lse: B * Hk * G elements, float32.
-        kv_len_per_split: how many keys a split has, rounded up to tiles; None: the heuristic chooses.
+        kv_len_per_split: how many keys a split has, rounded up to tiles, and to what a grid can hold of them; None: the
+            heuristic chooses.
     """
     if out.numel() == 0:
         return
@@ -294,7 +297,7 @@ def decode(
     second = 0 if scores.second is None else scores.second[1].shape[3]
     config = heuristic(batch * kv_heads, group, seen, size, second, k.dtype, target_of(q))
     splits = config.splits if kv_len_per_split is None else -(-seen // kv_len_per_split)
-    splits = min(splits, -(-seen // config.keys))
+    splits = min(splits, -(-seen // config.keys), _MOST_SPLITS)
     if splits == 1:
         one_lse = None if lse is None else lse.view(batch, kv_heads, group, 1)
         _launch(q, k, v, scores, (out.view(batch, kv_heads, group, 1, size), one_lse), config)
@@ -320,7 +323,7 @@ def _launch(
     window = max(0, min(scores.window - past, _FARTHEST)) if scores.window else _FARTHEST
     position = max(-1, scores.position - past)
     columns = _columns(size), max(16, next_power_of_2(second[1].shape[3])) if second else 0
-    kernel = decode_tiles if fits_tma(q, k, *values, *second[1:]) else decode_tiles_of_any_size
+    kernel = decode_tiles if fits_tma(q, k, *values, *second[1:], out) else decode_tiles_of_any_size
     arrays = (q, k, values, second, _optional(scores.sinks), _optional(scores.start), out, _optional(lse))
     constants = (scores.capped, config.keys, config.heads, *columns)
     grid = (batch * kv_heads * -(-group // config.heads), splits)
