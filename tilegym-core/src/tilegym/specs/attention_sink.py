@@ -72,15 +72,29 @@ def canonical(
     sliding_window: int | None = None,
     start_q: int | Tensor = 0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float, int, int, Tensor | None]:
-    _attention.check_shape(_OP, "query", query, (None,) * 5)
+    return checked(_OP, query, key, value, sinks, sm_scale, sliding_window, start_q)
+
+
+def checked(
+    op: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    sinks: Tensor,
+    sm_scale: float | None,
+    sliding_window: int | None,
+    start_q: int | Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, float, int, int, Tensor | None]:
+    """The arguments in canonical form, of `op`, which may be that of one query."""
+    _attention.check_shape(op, "query", query, (None,) * 5)
     batch, _, kv_heads, group, size = query.shape
-    _attention.check_size(_OP, "query", size)
-    _attention.check_beside(_OP, "key", key, query, "query", (batch, None, kv_heads, size))
-    _attention.check_beside(_OP, "value", value, query, "query", tuple(key.shape))
-    contract.check_beside(_OP, "sinks", sinks, query, "query", shape=(kv_heads * group,))
-    scaling = _attention.checked_scaling(_OP, sm_scale, size, name="sm_scale")
-    window = _attention.checked_window(_OP, "sliding_window", sliding_window)
-    return query, key, value, sinks, scaling, window, *_attention.checked_start(_OP, start_q, query, "query")
+    _attention.check_size(op, "query", size)
+    _attention.check_beside(op, "key", key, query, "query", (batch, None, kv_heads, size))
+    _attention.check_beside(op, "value", value, query, "query", tuple(key.shape))
+    contract.check_beside(op, "sinks", sinks, query, "query", shape=(kv_heads * group,))
+    scaling = _attention.checked_scaling(op, sm_scale, size, name="sm_scale")
+    window = _attention.checked_window(op, "sliding_window", sliding_window)
+    return query, key, value, sinks, scaling, window, *_attention.checked_start(op, start_q, query, "query")
 
 
 def _form(

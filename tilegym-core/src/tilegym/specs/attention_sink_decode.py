@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym import contract
 from tilegym.contract import Contract, Sample, TensorSpec
 from tilegym.op import dispatch
 from tilegym.specs import _attention, _decode
@@ -66,17 +65,9 @@ def canonical(
     start_q: int | Tensor = 0,
     kv_len_per_split: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float, int, int, Tensor | None, int | None]:
-    _attention.check_shape(_OP, "query", query, (None,) * 5)
+    given = prefill.checked(_OP, query, key, value, sinks, sm_scale, sliding_window, start_q)
     _decode.check_one_query(_OP, "query", query, 1)
-    batch, _, kv_heads, group, size = query.shape
-    _attention.check_size(_OP, "query", size)
-    _attention.check_beside(_OP, "key", key, query, "query", (batch, None, kv_heads, size))
-    _attention.check_beside(_OP, "value", value, query, "query", tuple(key.shape))
-    contract.check_beside(_OP, "sinks", sinks, query, "query", shape=(kv_heads * group,))
-    scaling = _attention.checked_scaling(_OP, sm_scale, size, name="sm_scale")
-    window = _attention.checked_window(_OP, "sliding_window", sliding_window)
-    start = _attention.checked_start(_OP, start_q, query, "query")
-    return query, key, value, sinks, scaling, window, *start, _decode.checked_split(_OP, kv_len_per_split)
+    return *given, _decode.checked_split(_OP, kv_len_per_split)
 
 
 def reference(

@@ -34,7 +34,7 @@ def fmha(
 
     Returns:
         (B, H, S, D), q's dtype, with the strides of `torch.empty_like(q)`. Scores and sums are float32; the weights are
-        rounded to q's dtype before they are multiplied with v. Without keys it is 0.
+        rounded to q's dtype, for float8 to float16, before they are multiplied with v. Without keys it is 0.
 
     Raises:
         ShapeError: the shapes do not go together, or D is no multiple of 8 or too large.

@@ -11,12 +11,10 @@ from torch import Tensor
 from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
-from tilegym.specs import _attention
+from tilegym.specs import _attention, _decode
 from tilegym.specs._attention import Mask
 
 _OP = "mla"
-_MOST = 512
-_MOST_PE = 64
 
 
 @dispatch("mla")
@@ -59,10 +57,10 @@ def mla(
 def canonical(
     q: Tensor, k: Tensor, v: Tensor, qpe: Tensor, kpe: Tensor, is_causal: bool, scaling: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, bool, float]:
-    _attention.check_qkv(_OP, q, k, v, most=_MOST)
+    _attention.check_qkv(_OP, q, k, v, most=_decode.MOST_LATENT)
     batch, heads, queries, size = q.shape
     _attention.check_beside(_OP, "qpe", qpe, q, "q", (batch, heads, queries, None))
-    _attention.check_size(_OP, "qpe", qpe.shape[3], _MOST_PE)
+    _attention.check_size(_OP, "qpe", qpe.shape[3], _decode.MOST_PE)
     _attention.check_beside(_OP, "kpe", kpe, q, "q", (batch, 1, k.shape[2], qpe.shape[3]))
     _attention.check_bool(_OP, "is_causal", is_causal)
     return q, k, v, qpe, kpe, is_causal, _attention.checked_scaling(_OP, scaling, size + qpe.shape[3])
