@@ -92,7 +92,7 @@ def test_factors_of_scores_stay_finite():
     assert Scores(scaling=0.5, soft_cap=50.0).factors == (0.01, 50.0 * log2e)
     assert Scores(scaling=0.5, soft_cap=1e-300).factors == (1e30, 1e-300 * log2e)
     assert Scores(scaling=-0.5, soft_cap=1e-300).factors == (-1e30, 1e-300 * log2e)
-    assert not Scores(scaling=0.5, soft_cap=1e35).capped
+    assert Scores(scaling=0.5, soft_cap=1e35).capped == (False, False)
 
 
 def test_a_factor_that_is_no_number_stays_none():

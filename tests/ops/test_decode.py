@@ -74,6 +74,14 @@ def test_gemma_decode_is_the_last_row_of_its_prefill(backend):
 
 
 @backends
+@pytest.mark.parametrize("cap", [1e5, 1e20])
+def test_a_soft_cap_far_beyond_all_scores_changes_none(cap, backend):
+    q, k = normal(1, 2, 1, 64).bfloat16(), normal(1, 2, 40, 64, seed=1).bfloat16()
+    found = gemma_attention_decode(q, k, k, soft_cap=cap, backend=backend)
+    torch.testing.assert_close(found, gemma_attention_decode(q, k, k, backend="torch"), atol=0.01, rtol=0.01)
+
+
+@backends
 def test_sink_decode_is_a_row_of_its_prefill(backend):
     query, key, value, sinks = normal(1, 40, 2, 3, 16), normal(1, 40, 2, 16), normal(1, 40, 2, 16), normal(6)
     for window in (None, 1, 5):

@@ -15,7 +15,7 @@ import cuda.tile as ct
 import torch
 
 from tilegym_cutile import attention_tiles as at
-from tilegym_cutile import tiles
+from tilegym_cutile import soft_caps, tiles
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tuning import tuned
@@ -91,11 +91,6 @@ def attention_forward(
 
 _forward_of_any_size = widened(attention_forward)
 
-_HUGE = 1e30
-"""Float32 still holds the reciprocal."""
-_COARSE = 1024.0
-"""Up to this soft cap a tanh with an absolute error of 2^-22 is good enough for 16-bit results."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attention:
@@ -128,20 +123,19 @@ class Attention:
     @property
     def factors(self) -> tuple[float, float]:
         """What products are multiplied by to be scores, and scores to be powers of two, which must be positive."""
-        if self.capped and self.soft_cap is not None:
-            # In this order, NaN stays.
-            return max(min(self.scaling / self.soft_cap, _HUGE), -_HUGE), self.soft_cap * at.LOG2E
+        if soft_caps.is_felt(self.soft_cap):
+            return soft_caps.factors(self.scaling, self.soft_cap)
         return (1.0, self.scaling * at.LOG2E) if self.scaling > 0 else (self.scaling * at.LOG2E, 1.0)
 
     @property
     def capped(self) -> bool:
         """Whether there is a soft cap that any finite score could feel."""
-        return self.soft_cap is not None and self.soft_cap < _HUGE
+        return soft_caps.is_felt(self.soft_cap)
 
     @property
     def transform(self) -> tuple[bool, bool, bool]:
         """Whether products have to be multiplied to be scores, whether scores are their tanh, and precisely so."""
-        return not self.scaling > 0, self.capped, self.capped and (self.soft_cap or 0.0) > _COARSE
+        return not self.scaling > 0, self.capped, soft_caps.is_precise(self.soft_cap)
 
     @property
     def columns(self) -> int:

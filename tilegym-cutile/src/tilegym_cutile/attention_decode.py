@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import cuda.tile as ct
 import torch
 
+from tilegym_cutile import soft_caps
 from tilegym_cutile.attention_tiles import LOG2E, LOWEST, exponent_of_sink, tanh
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
@@ -34,8 +35,6 @@ _FARTHEST: Final = 2**30
 """The window of a query without one, beyond the position of any."""
 _MOST_SPLITS: Final = 65535
 """CUDA's limit to the second dimension of a grid."""
-_CAP_ABOVE_ALL: Final = 1e30
-"""From here on a soft cap leaves every score as it is, and the quotient of the two might not be a normal number."""
 
 
 @ct.kernel
@@ -52,7 +51,7 @@ def decode_tiles(
     window: int,
     splits: int,
     factors: tuple[float, float],
-    CAPPED: ct.Constant[bool],
+    CAPPED: ct.Constant[tuple[bool, bool]],
     KEYS: ct.Constant[int],
     HEADS: ct.Constant[int],
     SIZE: ct.Constant[int],
@@ -63,7 +62,7 @@ def decode_tiles(
     q: (B, Hk, G, D), k: (B, Hk, Sk, D), v: as k, or none where keys are values as well, second: none or (B, Hk, G, Dp)
     and (B, Hk, Sk, Dp), whose products are added to the scores, sinks: none or (Hk, G), start: none or one element,
     which is added to `position`, out: (B, Hk, G, splits, D), lse: none or (B, Hk, G, splits), base 2. The query sees
-    the last `window` keys up to its position. D <= SIZE, Dp <= SECOND.
+    the last `window` keys up to its position. D <= SIZE, Dp <= SECOND. CAPPED: whether scores are, and precisely so.
     """
     groups = ct.cdiv(q.shape[2], HEADS)
     group, kv_head, batch = ct.bid(0) % groups, ct.bid(0) // groups % k.shape[1], ct.bid(0) // groups // k.shape[1]
@@ -83,8 +82,8 @@ def decode_tiles(
         if len(second):
             products = _mma(_rows(second[1], batch, kv_head, tile, KEYS, SECOND), query_2, products)
         scores = products * factors[0]
-        if CAPPED:
-            scores = tanh(scores, q.dtype) * factors[1]
+        if CAPPED[0]:
+            scores = tanh(scores, ct.float32 if CAPPED[1] else q.dtype) * factors[1]
         key = tile * KEYS + ct.arange(KEYS, dtype=ct.int32)[:, None]
         scores = ct.where((key >= begin) & (key < end), scores, -math.inf)
         higher = ct.maximum(highest, ct.max(scores, axis=0, keepdims=True))
@@ -249,16 +248,14 @@ class Scores:
     @property
     def factors(self) -> tuple[float, float]:
         """What products are multiplied by, before tanh if there is one, and what tanh is multiplied by."""
-        if not self.capped:
-            return self.scaling * LOG2E, 1.0
-        assert self.soft_cap is not None  # noqa: S101 - `capped` has seen to it; for the type checker
-        factor = max(min(self.scaling / self.soft_cap, _CAP_ABOVE_ALL), -_CAP_ABOVE_ALL)  # in this order, NaN stays
-        return factor, self.soft_cap * LOG2E
+        if soft_caps.is_felt(self.soft_cap):
+            return soft_caps.factors(self.scaling, self.soft_cap)
+        return self.scaling * LOG2E, 1.0
 
     @property
-    def capped(self) -> bool:
-        """Whether the soft cap changes anything."""
-        return self.soft_cap is not None and self.soft_cap < _CAP_ABOVE_ALL
+    def capped(self) -> tuple[bool, bool]:
+        """Whether the soft cap changes anything, and whether it takes a precise tanh."""
+        return soft_caps.is_felt(self.soft_cap), soft_caps.is_precise(self.soft_cap)
 
     def seen(self, keys: int) -> int:
         """How many keys the query sees at most."""
