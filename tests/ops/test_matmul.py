@@ -140,6 +140,16 @@ def test_blocks_walk_over_tiles_or_have_one_each(backend):
     assert grids[0] == 4 < grids[1]
 
 
+def test_an_expanded_batch_is_loaded_as_the_one_matrix_it_is():
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    a, b = torch.randn(1, 24, 16).expand(3, 24, 16), torch.randn(3, 16, 40)
+    with record_launches() as launches:
+        found = bmm(a, b, backend="cutile-cpu")
+    assert_accurate(bmm.contract, {"a": a, "b": b}, found)
+    assert [launch.kernel_name for launch in launches] == ["gemm_tiles"]
+
+
 @pytest.fixture(params=["allow_tf32", "fp32_precision"])
 def _tf32(request):
     """By either of PyTorch's settings; once the second is used, the first may not be read."""

@@ -49,6 +49,7 @@ def multiply(
     if a.numel() == 0:  # no terms: what follows is computed of a zero, and no kernel is given an empty array
         a, trans_a = torch.zeros((*c.shape[:-1], 1), dtype=a.dtype, device=a.device), False
         b, trans_b = torch.zeros((*c.shape[:-2], 1, c.shape[-1]), dtype=b.dtype, device=b.device), False
+    a, b = _once(a), _once(b)
     executor = executor_of(c)
     residual = None if after.residual is None else Form.of(after.residual)
     forms = (Form.of(a), Form.of(b), Form.of(c), residual)
@@ -63,6 +64,11 @@ def multiply(
     parts = c.new_empty(made.parts, dtype=torch.float32)
     executor.launch(made.kernel, made.grid, (x, y, parts, (), (), (), (), *made.constants))
     executor.launch(made.add, made.add_grid, (parts, z, *more, *made.add_constants))
+
+
+def _once(operand: Tensor) -> Tensor:
+    """The one matrix that an expanded batch repeats: it can be loaded as blocks."""
+    return operand[0] if operand.dim() == 3 and operand.stride(0) == 0 else operand
 
 
 def multiply_group(
