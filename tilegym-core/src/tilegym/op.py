@@ -37,7 +37,17 @@ class OpFunction(Protocol[P, R_co]):
 class Op:
     """An op: its name, its signature, its contract, and the calls resolved so far."""
 
-    __slots__ = ("__weakref__", "declared", "fallback_backend", "function", "name", "origin", "parameters", "table")
+    __slots__ = (
+        "__weakref__",
+        "declared",
+        "fallback_backend",
+        "function",
+        "name",
+        "origin",
+        "parameters",
+        "positional",
+        "table",
+    )
 
     def __init__(self, name: str, declared: Callable[..., Any], origin: str, fallback_backend: str | None) -> None:
         """Generate the public function."""
@@ -50,18 +60,15 @@ class Op:
         self.table: Table = {}
         """Choice → guards, what to run behind each, and what a profiler calls that; emptied when anything changes."""
         self.parameters = tuple(inspect.signature(declared).parameters.values())
+        kinds = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+        self.positional = tuple(p.name for p in self.parameters if p.kind in kinds and p.name != "backend")
+        """Names of the declared parameters, without `backend` and the catch-alls."""
         self.function: Callable[..., Any] = public_function(self)
 
     @property
     def contract(self) -> Contract | None:
         """The contract, if the spec file has attached one."""
         return cast("Contract | None", getattr(self.function, "contract", None))
-
-    @property
-    def positional(self) -> tuple[str, ...]:
-        """Names of the declared parameters, without `backend` and the catch-alls."""
-        kinds = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
-        return tuple(p.name for p in self.parameters if p.kind in kinds and p.name != "backend")
 
     @property
     def canonical_parameters(self) -> tuple[str, ...]:
@@ -97,7 +104,8 @@ class Op:
 
     def hints_taken(self, implementation: Implementation) -> list[str]:
         """Those hints that the implementation wants to be told."""
-        return [name for name in implementation.parameters if name in self.hints]
+        hints = self.hints
+        return [name for name in implementation.parameters if name in hints]
 
     def by_keyword(self, implementation: Implementation) -> list[bool]:
         """For each canonical parameter, whether the implementation is passed it by keyword: its place there differs."""
