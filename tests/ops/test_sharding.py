@@ -1,6 +1,6 @@
 """Ops on DTensors, in two processes: every op with rules for it, on every backend here.
 
-The processes are started once and do all checks; each test tells how one went.
+The processes are started once and do all checks that were selected; each test tells how one went.
 """
 
 from __future__ import annotations
@@ -200,40 +200,43 @@ def test_every_op_of_core_has_rules():
     assert [name for name in ops_of("torch") if get_op(name).contract.sharding is None] == []
 
 
-CHECKS = [(each_way_moves_nothing, pair) for pair in SPLIT]
-CHECKS += [(any_other_placement_is_right, pair) for pair in SPLIT if pair[0] == "torch"]  # moved before any backend
+CHECKS = [(each_way_moves_nothing, *pair) for pair in SPLIT]
+CHECKS += [(any_other_placement_is_right, *pair) for pair in SPLIT if pair[0] == "torch"]  # moved before any backend
 _most = max(SPLIT, key=lambda pair: (len(get_op(pair[1]).contract.gradient.inputs), pair[0] != "torch"))
-CHECKS += [(compiled_code_is_the_same, _most)]
-CHECKS += [(out_is_written_wherever_it_lies, p) for p in SPLIT if "out" in get_op(p[1]).meaningful]
-CHECKS += [(contractions_give_partial_sums, ()), (wrong_calls_say_what_to_do, ())]
-NAMES = ["-".join([check.__name__, *pair]) for check, pair in CHECKS]
+CHECKS += [(compiled_code_is_the_same, *_most)]
+CHECKS += [(out_is_written_wherever_it_lies, *pair) for pair in SPLIT if "out" in get_op(pair[1]).meaningful]
+CHECKS += [(contractions_give_partial_sums, "", ""), (wrong_calls_say_what_to_do, "", "")]
+NAMED = {(check.__name__, backend, op): check for check, backend, op in CHECKS}
 
 
-def why_wrong(check, pair) -> str | None:
+def why_wrong(key) -> str | None:
     try:
-        check(*pair)
+        NAMED[key](*filter(None, key[1:]))
     except Exception:  # noqa: BLE001 - its test shows it, and the next check is due
         return traceback.format_exc()
     return None
 
 
-def process(rank: int, folder: str) -> None:
-    """Do every check, and write down what went wrong."""
+def process(rank: int, folder: str, wanted: list[tuple[str, str, str]]) -> None:
+    """Do the checks, and write down what went wrong."""
     torch.set_num_threads(1)
     store = distributed.FileStore(f"{folder}/store", PROCESSES)
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=PROCESSES, timeout=timedelta(seconds=60))
-    found = {name: why for name, (check, pair) in zip(NAMES, CHECKS, strict=True) if (why := why_wrong(check, pair))}
+    found = {"-".join(key): why for key in wanted if (why := why_wrong(key))}
     distributed.destroy_process_group()
     Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory):
+def failures(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
-    multiprocessing.spawn(process, (str(folder),), nprocs=PROCESSES)
+    here = [item.callspec.params for item in request.session.items if item.name.startswith("test_in_two_processes[")]
+    wanted = [(params["check"], params["backend"], params["op"]) for params in here]
+    multiprocessing.spawn(process, (str(folder), wanted), nprocs=PROCESSES)
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(PROCESSES)]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_in_two_processes(failures, name):
-    assert "\n".join(found[name] for found in failures if name in found) == ""
+@pytest.mark.turns("backend")
+@pytest.mark.parametrize(("check", "backend", "op"), NAMED)
+def test_in_two_processes(failures, check, backend, op):
+    assert "\n".join(found[name] for found in failures if (name := f"{check}-{backend}-{op}") in found) == ""

@@ -217,6 +217,7 @@ def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal:
         m, n, hints = 64, 32 if size <= 128 else 16, Hints(num_worker_warps=8)
     elif target.capability[0] != 9:
         n = 64 if size <= 128 else 32 if target.capability[0] == 8 else 16
+        hints = Hints(num_worker_warps=4 if size <= 256 else 8)
     elif size + second > 256:
         m, n, hints = 64, 64 if size <= 256 else 32, Hints(num_worker_warps=8)
     elif size > 128:

@@ -272,7 +272,7 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
     elif target.capability[0] == 9 and not large:
         m, n, warps = 64, 128, 8
     else:
-        m, n, warps = 64 if size <= 256 else 16, 64, 4
+        m, n, warps = 64 if size <= 256 else 16, 64, 8 if target.capability[0] == 10 else 4
     n, m = short_tiles(rows, queries, n, m, target)
     apart = size + second > (64 if registers else 128)
     return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps), apart=apart)
