@@ -45,15 +45,16 @@ def heaviest(op: str, arch: str) -> list[Case]:
 @pytest.mark.parametrize("op", OPS)
 def test_the_heaviest_of_each_branch_compiles_without_spills(op):
     found = heaviest(op, "sm_90")
-    check("sm_90", [case for case in found if (case.kernel, case.dtype) not in ALLOWED])  # those with -m slow
+    late = [case for case in found if (case.kernel, case.dtype) in ALLOWED or case.kernel.endswith("_wide")]
+    check("sm_90", [case for case in found if case not in late])  # those that take minutes come with -m slow
 
 
 @pytest.mark.parametrize("arch", OTHERS)
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.turns("arch")
-def test_the_heaviest_of_each_kernel_compiles_without_spills_elsewhere(op, arch):
-    found = sorted(heaviest(op, arch), key=lambda case: case.weight)
-    check(arch, list({case.kernel: case for case in found}.values()))
+def test_the_heaviest_compiles_without_spills_elsewhere(op, arch):
+    found = [case for case in heaviest(op, arch) if not case.kernel.endswith("_wide")]
+    check(arch, [max(found, key=lambda case: case.weight)])
 
 
 @pytest.mark.slow
