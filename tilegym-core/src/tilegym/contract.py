@@ -163,6 +163,17 @@ def check_tensor(
         raise ShapeError(f"{op}: {name} must have at least {least_rank} dimension(s), got shape {tuple(value.shape)}")
 
 
+def check_shape(op: str, name: str, value: Tensor, shape: tuple[int | None, ...]) -> None:
+    """`value` must have this shape, where None may be any size."""
+    if value.shape == shape:
+        return
+    if value.dim() != len(shape) or any(
+        want is not None and got != want for got, want in zip(value.shape, shape, strict=True)
+    ):
+        wanted = str(tuple(shape)).replace("None", "any")
+        raise ShapeError(f"{op}: {name} must have shape {wanted}, got {tuple(value.shape)}")
+
+
 def check_beside(
     op: str,
     name: str,
@@ -170,13 +181,12 @@ def check_beside(
     first: Tensor,
     first_name: str,
     *,
-    shape: tuple[int, ...],
+    shape: tuple[int | None, ...],
     dtypes: tuple[torch.dtype, ...] = FLOATS,
 ) -> None:
     """`value` must be a tensor of the given shape, on the first input's device, of one of `dtypes`."""
     check_tensor(op, name, value, dtypes=dtypes)
-    if value.shape != shape:
-        raise ShapeError(f"{op}: {name} must have shape {tuple(shape)}, got {tuple(value.shape)}")
+    check_shape(op, name, value, shape)
     check_device(op, name, value, first, first_name)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tilegym.contract import check_shape, check_tensor
 from tilegym.interfaces._attention import needs_gradient
 from tilegym.ops import attention_sink, attention_sink_decode
-from tilegym.specs._attention import check_groups, check_shape
+from tilegym.specs._attention import check_groups
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +46,7 @@ def attention_sink_interface(
         ShapeError: q, k or v has not four dimensions, or H is no multiple of Hk.
     """
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_tensor(_NAME, name, tensor)
         check_shape(_NAME, name, tensor, (None,) * 4)
     batch, heads, queries, size = q.shape
     kv_heads = k.shape[1]

@@ -7,14 +7,28 @@ lie together. In the maths, logits have one column more than there are keys, tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from tilegym.contract import FLOATS, Fill, Layout, Sample, TensorSpec, Way, check_device, check_int, check_tensor
+from tilegym.contract import (
+    FLOATS,
+    Contract,
+    Fill,
+    Gradient,
+    Layout,
+    Sample,
+    TensorSpec,
+    Way,
+    check_beside,
+    check_device,
+    check_int,
+    check_shape,
+    check_tensor,
+)
 from tilegym.errors import ArgumentTypeError, ShapeError
 from tilegym.sharding import OUTPUT
 
@@ -56,36 +70,16 @@ class Mask:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def check_shape(
-    op: str, name: str, value: object, shape: tuple[int | None, ...], *, dtypes: tuple[torch.dtype, ...] = FLOATS
-) -> None:
-    """`value` must be a tensor of this shape, where None may be any size."""
-    check_tensor(op, name, value, dtypes=dtypes)
-    assert isinstance(value, Tensor)  # noqa: S101 - check_tensor has seen to it; for the type checker
-    good = value.dim() == len(shape) and all(
-        size is None or got == size for got, size in zip(value.shape, shape, strict=True)
-    )
-    if not good:
-        wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        raise ShapeError(f"{op}: {name} must have shape ({wanted}), got {tuple(value.shape)}")
-
-
-def check_beside(op: str, name: str, value: object, q: Tensor, q_name: str, shape: tuple[int | None, ...]) -> None:
-    """`value` must be a tensor of this shape, of q's dtype and on its device."""
-    check_shape(op, name, value, shape, dtypes=(q.dtype,))
-    assert isinstance(value, Tensor)  # noqa: S101 - as above
-    check_device(op, name, value, q, q_name)
-
-
 def check_qkv(
     op: str, q: Tensor, k: Tensor, v: Tensor, *, most: int = MOST, dtypes: tuple[torch.dtype, ...] = FLOATS
 ) -> None:
     """The shapes q (B, H, S, D) and k, v (B, Hk, Sk, D) must go together."""
-    check_shape(op, "q", q, (None,) * 4, dtypes=dtypes)
+    check_tensor(op, "q", q, dtypes=dtypes)
+    check_shape(op, "q", q, (None,) * 4)
     batch, heads, _, size = q.shape
     check_size(op, "q", size, most)
-    check_beside(op, "k", k, q, "q", (batch, None, None, size))
-    check_beside(op, "v", v, q, "q", tuple(k.shape))
+    check_beside(op, "k", k, q, "q", shape=(batch, None, None, size), dtypes=(q.dtype,))
+    check_beside(op, "v", v, q, "q", shape=k.shape, dtypes=(q.dtype,))
     check_groups(op, heads, k.shape[1])
 
 
@@ -295,6 +289,11 @@ def gradient_reduction(q: Tensor, k: Tensor) -> tuple[int, int, int]:
     return q.shape[3] + k.shape[2], q.shape[3] + shared, q.shape[3] + shared
 
 
+def fake(q: Tensor, *_: Any) -> Tensor:
+    """An empty output like q."""
+    return torch.empty_like(q)
+
+
 def fake_lse(q: Tensor, *_: Any) -> tuple[Tensor]:
     """The residual of every op here: the log-sum-exp of each row of scores, (B, H, S), float32."""
     return (torch.empty(q.shape[:3], dtype=torch.float32, device=q.device),)
@@ -343,3 +342,51 @@ def case(
         "v": TensorSpec(shape=shape, layout=layout),
     }
     return Sample(name=name, args=tensors | more)
+
+
+Form = tuple[tuple[Tensor, Tensor, Tensor, float, Mask], dict[str, Any]]
+"""Arguments of `attend`, and its options."""
+
+
+def contract_of(form: Callable[..., Form], **own: Any) -> Contract:
+    """The contract of an op that is `attend` of q, k and v, with their gradients.
+
+    Args:
+        form: from the op's canonical arguments, of which q, k and v come first, those of `attend`.
+        **own: what is the op's own: canonical, reference, samples, benchmarks, dtypes.
+    """
+
+    def of_form(function: Callable[..., Any]) -> Callable[..., Any]:
+        def of_canonical(*canonical: Any) -> Any:
+            args, options = form(*canonical)
+            return function(*args, **options)
+
+        return of_canonical
+
+    def of_gradients(grad_output: Tensor, *canonical: Any) -> tuple[Tensor, ...]:
+        args, options = form(*canonical)
+        return gradient_magnitude(grad_output, *args, **options)
+
+    counted = of_form(lambda q, k, v, scaling, mask, **_: flops(q, k, mask))
+    return Contract(
+        magnitude=of_form(magnitude),
+        reduction=reduction,
+        rounded_between=True,
+        fake=fake,
+        bytes_moved=bytes_moved,
+        flops=counted,
+        gradient=Gradient(
+            inputs=("q", "k", "v"),
+            magnitude=of_gradients,
+            saved=("q", "k", "v", "output", "lse"),
+            like=("q", "k", "v"),
+            residual_names=("lse",),
+            residuals=fake_lse,
+            reduction=lambda q, k, *_: gradient_reduction(q, k),
+            flops=lambda *canonical: 5 * counted(*canonical) // 2,
+            dense=True,
+        ),
+        sharding=ways,
+        hints=HINTS,
+        **own,
+    )

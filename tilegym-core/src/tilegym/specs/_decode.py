@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tilegym.contract import Sample, TensorSpec, Way, check_int
+from tilegym.contract import Sample, TensorSpec, Way, check_beside, check_int, check_shape, check_tensor
 from tilegym.errors import ArgumentValueError, ShapeError
 from tilegym.sharding import OUTPUT
 from tilegym.specs import _attention
@@ -47,13 +47,14 @@ def fake(q: Tensor) -> Tensor:
 
 def checked_latent(op: str, q: Tensor, qpe: Tensor, kv: Tensor, kpe: Tensor, sm_scale: float | None) -> float:
     """The shapes must go together; returns the factor of the scores."""
-    _attention.check_shape(op, "q", q, (None,) * 3)
+    check_tensor(op, "q", q)
+    check_shape(op, "q", q, (None,) * 3)
     batch, heads, size = q.shape
     _check_latent_size(op, "q", size, MOST_LATENT)
-    _attention.check_beside(op, "qpe", qpe, q, "q", (batch, heads, None))
+    check_beside(op, "qpe", qpe, q, "q", shape=(batch, heads, None), dtypes=(q.dtype,))
     _check_latent_size(op, "qpe", qpe.shape[2], MOST_PE)
-    _attention.check_beside(op, "kv", kv, q, "q", (batch, None, size))
-    _attention.check_beside(op, "kpe", kpe, q, "q", (batch, kv.shape[1], qpe.shape[2]))
+    check_beside(op, "kv", kv, q, "q", shape=(batch, None, size), dtypes=(q.dtype,))
+    check_beside(op, "kpe", kpe, q, "q", shape=(batch, kv.shape[1], qpe.shape[2]), dtypes=(q.dtype,))
     return _attention.checked_scaling(op, sm_scale, size + qpe.shape[2], name="sm_scale")
 
 

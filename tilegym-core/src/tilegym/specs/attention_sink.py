@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym import contract
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_beside, check_shape, check_tensor
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
 from tilegym.specs import _attention
-from tilegym.specs._attention import Mask
+from tilegym.specs._attention import Form, Mask
 
 _OP = "attention_sink"
 
@@ -86,12 +85,13 @@ def checked(
     start_q: int | Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float, int, int, Tensor | None]:
     """The arguments in canonical form, of `op`, which may be that of one query."""
-    _attention.check_shape(op, "query", query, (None,) * 5)
+    check_tensor(op, "query", query)
+    check_shape(op, "query", query, (None,) * 5)
     batch, _, kv_heads, group, size = query.shape
     _attention.check_size(op, "query", size)
-    _attention.check_beside(op, "key", key, query, "query", (batch, None, kv_heads, size))
-    _attention.check_beside(op, "value", value, query, "query", tuple(key.shape))
-    contract.check_beside(op, "sinks", sinks, query, "query", shape=(kv_heads * group,))
+    check_beside(op, "key", key, query, "query", shape=(batch, None, kv_heads, size), dtypes=(query.dtype,))
+    check_beside(op, "value", value, query, "query", shape=key.shape, dtypes=(query.dtype,))
+    check_beside(op, "sinks", sinks, query, "query", shape=(kv_heads * group,))
     scaling = _attention.checked_scaling(op, sm_scale, size, name="sm_scale")
     window = _attention.checked_window(op, "sliding_window", sliding_window)
     return query, key, value, sinks, scaling, window, *_attention.checked_start(op, start_q, query, "query")
@@ -106,7 +106,7 @@ def _form(
     sliding_window: int,
     start_q: int,
     start_at: Tensor | None,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> Form:
     """The arguments as the functions of `_attention` take them."""
     start = start_q if start_at is None else start_at.reshape(())
     mask = Mask(left=sliding_window - 1 if sliding_window else None, right=0, start=start)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import FLOATS, Contract, Gradient, Sample
+from tilegym.contract import FLOATS, Sample
 from tilegym.op import dispatch
 from tilegym.specs import _attention
-from tilegym.specs._attention import Mask
+from tilegym.specs._attention import Form, Mask
 
 _OP = "fmha"
 _DTYPES = (*FLOATS, torch.float8_e5m2)
@@ -55,30 +55,14 @@ def canonical(
     return q, k, v, _attention.checked_scaling(_OP, scaling, q.shape[3]), is_causal
 
 
-def _mask(is_causal: bool) -> Mask:
-    return Mask(right=0 if is_causal else None)
+def form(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> Form:
+    mask = Mask(right=0 if is_causal else None)
+    return (q, k, v, scaling, mask), {}
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> Tensor:
-    return _attention.attend(q, k, v, scaling, _mask(is_causal))[0]
-
-
-def magnitude(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> Tensor:
-    return _attention.magnitude(q, k, v, scaling, _mask(is_causal))
-
-
-def gradient_magnitude(
-    grad_output: Tensor, q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool
-) -> tuple[Tensor, ...]:
-    return _attention.gradient_magnitude(grad_output, q, k, v, scaling, _mask(is_causal))
-
-
-def fake(q: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(q)
-
-
-def flops(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> int:
-    return _attention.flops(q, k, _mask(is_causal))
+    args, options = form(q, k, v, scaling, is_causal)
+    return _attention.attend(*args, **options)[0]
 
 
 def samples() -> Iterator[Sample]:
@@ -103,29 +87,6 @@ def benchmarks() -> Iterator[Sample]:
         yield case(f"B{batch}-H{heads}-S{length}-D{size}", shape, (heads, length), is_causal=False)
 
 
-fmha.contract = Contract(
-    canonical=canonical,
-    reference=reference,
-    magnitude=magnitude,
-    reduction=_attention.reduction,
-    dtypes=_DTYPES,
-    rounded_between=True,
-    fake=fake,
-    samples=samples,
-    benchmarks=benchmarks,
-    bytes_moved=_attention.bytes_moved,
-    flops=flops,
-    gradient=Gradient(
-        inputs=("q", "k", "v"),
-        magnitude=gradient_magnitude,
-        saved=("q", "k", "v", "output", "lse"),
-        like=("q", "k", "v"),
-        residual_names=("lse",),
-        residuals=_attention.fake_lse,
-        reduction=lambda q, k, *_: _attention.gradient_reduction(q, k),
-        flops=lambda *canonical: 5 * flops(*canonical) // 2,
-        dense=True,
-    ),
-    sharding=_attention.ways,
-    hints=_attention.HINTS,
+fmha.contract = _attention.contract_of(
+    form, canonical=canonical, reference=reference, samples=samples, benchmarks=benchmarks, dtypes=_DTYPES
 )

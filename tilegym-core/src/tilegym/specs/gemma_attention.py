@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample
+from tilegym.contract import Sample
 from tilegym.errors import ArgumentTypeError, ArgumentValueError
 from tilegym.op import dispatch
 from tilegym.specs import _attention
-from tilegym.specs._attention import Mask
+from tilegym.specs._attention import Form, Mask
 
 _OP = "gemma_attention"
 
@@ -86,36 +85,18 @@ def checked_soft_cap(op: str, soft_cap: object) -> float | None:
     return None if soft_cap == math.inf else float(soft_cap)
 
 
-def _mask(window_size: int, is_causal: bool) -> Mask:
+def form(
+    q: Tensor, k: Tensor, v: Tensor, scaling: float, window_size: int, soft_cap: float | None, is_causal: bool
+) -> Form:
     far = window_size or None
-    return Mask(left=far, right=0 if is_causal else far)
+    return (q, k, v, scaling, Mask(left=far, right=0 if is_causal else far)), {"soft_cap": soft_cap}
 
 
 def reference(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, window_size: int, soft_cap: float | None, is_causal: bool
 ) -> Tensor:
-    return _attention.attend(q, k, v, scaling, _mask(window_size, is_causal), soft_cap=soft_cap)[0]
-
-
-def magnitude(
-    q: Tensor, k: Tensor, v: Tensor, scaling: float, window_size: int, soft_cap: float | None, is_causal: bool
-) -> Tensor:
-    return _attention.magnitude(q, k, v, scaling, _mask(window_size, is_causal), soft_cap=soft_cap)
-
-
-def gradient_magnitude(grad_output: Tensor, q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, ...]:
-    scaling, window_size, soft_cap, is_causal = more
-    mask = _mask(window_size, is_causal)
-    return _attention.gradient_magnitude(grad_output, q, k, v, scaling, mask, soft_cap=soft_cap)
-
-
-def fake(q: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(q)
-
-
-def flops(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> int:
-    _, window_size, _, is_causal = more
-    return _attention.flops(q, k, _mask(window_size, is_causal))
+    args, options = form(q, k, v, scaling, window_size, soft_cap, is_causal)
+    return _attention.attend(*args, **options)[0]
 
 
 def samples() -> Iterator[Sample]:
@@ -137,28 +118,6 @@ def benchmarks() -> Iterator[Sample]:
         yield case(name, (2, 16, 8192, 256), (8, 8192), window_size=window, soft_cap=50.0)
 
 
-gemma_attention.contract = Contract(
-    canonical=canonical,
-    reference=reference,
-    magnitude=magnitude,
-    reduction=_attention.reduction,
-    rounded_between=True,
-    fake=fake,
-    samples=samples,
-    benchmarks=benchmarks,
-    bytes_moved=_attention.bytes_moved,
-    flops=flops,
-    gradient=Gradient(
-        inputs=("q", "k", "v"),
-        magnitude=gradient_magnitude,
-        saved=("q", "k", "v", "output", "lse"),
-        like=("q", "k", "v"),
-        residual_names=("lse",),
-        residuals=_attention.fake_lse,
-        reduction=lambda q, k, *_: _attention.gradient_reduction(q, k),
-        flops=lambda *canonical: 5 * flops(*canonical) // 2,
-        dense=True,
-    ),
-    sharding=_attention.ways,
-    hints=_attention.HINTS,
+gemma_attention.contract = _attention.contract_of(
+    form, canonical=canonical, reference=reference, samples=samples, benchmarks=benchmarks
 )

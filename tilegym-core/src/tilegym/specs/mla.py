@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_beside
 from tilegym.op import dispatch
 from tilegym.sharding import OUTPUT
 from tilegym.specs import _attention, _decode
@@ -59,9 +58,9 @@ def canonical(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, bool, float]:
     _attention.check_qkv(_OP, q, k, v, most=_decode.MOST_LATENT)
     batch, heads, queries, size = q.shape
-    _attention.check_beside(_OP, "qpe", qpe, q, "q", (batch, heads, queries, None))
+    check_beside(_OP, "qpe", qpe, q, "q", shape=(batch, heads, queries, None), dtypes=(q.dtype,))
     _attention.check_size(_OP, "qpe", qpe.shape[3], _decode.MOST_PE)
-    _attention.check_beside(_OP, "kpe", kpe, q, "q", (batch, 1, k.shape[2], qpe.shape[3]))
+    check_beside(_OP, "kpe", kpe, q, "q", shape=(batch, 1, k.shape[2], qpe.shape[3]), dtypes=(q.dtype,))
     _attention.check_bool(_OP, "is_causal", is_causal)
     return q, k, v, qpe, kpe, is_causal, _attention.checked_scaling(_OP, scaling, size + qpe.shape[3])
 
@@ -87,10 +86,6 @@ def gradient_magnitude(grad_output: Tensor, q: Tensor, k: Tensor, v: Tensor, *mo
 def gradient_reduction(q: Tensor, k: Tensor, *_: Any) -> tuple[int, ...]:
     of_q, of_k, of_v = _attention.gradient_reduction(q, k)
     return of_q, of_k, of_v, of_q, q.shape[3] + q.shape[1] * q.shape[2]
-
-
-def fake(q: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(q)
 
 
 def flops(q: Tensor, k: Tensor, v: Tensor, qpe: Tensor, kpe: Tensor, is_causal: bool, scaling: float) -> int:
@@ -144,7 +139,7 @@ mla.contract = Contract(
     magnitude=magnitude,
     reduction=lambda q, k, v, qpe, *_: _attention.reduction(q, k) + qpe.shape[3],
     rounded_between=True,
-    fake=fake,
+    fake=_attention.fake,
     samples=samples,
     benchmarks=benchmarks,
     bytes_moved=bytes_moved,

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample
+from tilegym.contract import Sample
 from tilegym.op import dispatch
 from tilegym.specs import _attention
-from tilegym.specs._attention import Mask
+from tilegym.specs._attention import Form, Mask
 
 _OP = "swa_attention"
 
@@ -60,30 +59,14 @@ def canonical(
     return q, k, v, window, _attention.checked_scaling(_OP, scaling, q.shape[3]), is_causal
 
 
-def _mask(window_size: int, is_causal: bool) -> Mask:
-    return Mask(left=window_size - 1 if window_size else None, right=0 if is_causal else None)
+def form(q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool) -> Form:
+    mask = Mask(left=window_size - 1 if window_size else None, right=0 if is_causal else None)
+    return (q, k, v, scaling, mask), {}
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool) -> Tensor:
-    return _attention.attend(q, k, v, scaling, _mask(window_size, is_causal))[0]
-
-
-def magnitude(q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool) -> Tensor:
-    return _attention.magnitude(q, k, v, scaling, _mask(window_size, is_causal))
-
-
-def gradient_magnitude(
-    grad_output: Tensor, q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool
-) -> tuple[Tensor, ...]:
-    return _attention.gradient_magnitude(grad_output, q, k, v, scaling, _mask(window_size, is_causal))
-
-
-def fake(q: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(q)
-
-
-def flops(q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool) -> int:
-    return _attention.flops(q, k, _mask(window_size, is_causal))
+    args, options = form(q, k, v, window_size, scaling, is_causal)
+    return _attention.attend(*args, **options)[0]
 
 
 def samples() -> Iterator[Sample]:
@@ -105,28 +88,6 @@ def benchmarks() -> Iterator[Sample]:
         yield case(name, (1, 32, length, 128), (8, length), window_size=window)
 
 
-swa_attention.contract = Contract(
-    canonical=canonical,
-    reference=reference,
-    magnitude=magnitude,
-    reduction=_attention.reduction,
-    rounded_between=True,
-    fake=fake,
-    samples=samples,
-    benchmarks=benchmarks,
-    bytes_moved=_attention.bytes_moved,
-    flops=flops,
-    gradient=Gradient(
-        inputs=("q", "k", "v"),
-        magnitude=gradient_magnitude,
-        saved=("q", "k", "v", "output", "lse"),
-        like=("q", "k", "v"),
-        residual_names=("lse",),
-        residuals=_attention.fake_lse,
-        reduction=lambda q, k, *_: _attention.gradient_reduction(q, k),
-        flops=lambda *canonical: 5 * flops(*canonical) // 2,
-        dense=True,
-    ),
-    sharding=_attention.ways,
-    hints=_attention.HINTS,
+swa_attention.contract = _attention.contract_of(
+    form, canonical=canonical, reference=reference, samples=samples, benchmarks=benchmarks
 )
