@@ -231,14 +231,23 @@ def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal:
     return AttentionConfig(queries=m, keys=n, hints=hints)
 
 
-def new_output(q: Tensor, k: Tensor) -> Tensor:
+def attended(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> Tensor:
+    """The output, like q: (B, H, S, D), from k, v: (B, Hk, Sk, D)."""
+    out = _new_output(q, k)
+    attend(q, k, v, out, of)
+    return out
+
+
+def attended_with_lse(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> tuple[Tensor, Tensor]:
+    """The output and, for the backward, the log-sum-exp of each row of scores: (B, H, S), float32."""
+    out, lse = _new_output(q, k), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    attend(q, k, v, out, of, lse)
+    return out, lse
+
+
+def _new_output(q: Tensor, k: Tensor) -> Tensor:
     """An output like q for `attend` to fill; without keys, all zeros."""
     return torch.zeros_like(q) if k.shape[2] == 0 else torch.empty_like(q)
-
-
-def new_lse(q: Tensor) -> Tensor:
-    """For `attend` to fill: (B, H, S), float32."""
-    return torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, of: Attention, lse: Tensor | None = None) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import cuda.tile as ct
 
 from tilegym_cutile import activations, tiles
-from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.wide import widened
 
 NONE, RELU, SILU, GELU, GELU_TANH = range(1, 6)
@@ -116,19 +115,6 @@ def group_gemm_tiles(
             total = accumulate(x, y, 0, m, n, 0, steps, TRANS, BLOCKED, TF32, TILE, LATENCY)
             store(c, 0, m, n, ct.astype(_saturated(total, c.dtype), c.dtype), BLOCKED[2])
         before = before + tiles_m * tiles_n
-
-
-@ct.kernel
-def column_sums(x: Rows, y: Rows, ROWS: ct.Constant[int], COLUMNS: ct.Constant[int]) -> None:
-    """One block: COLUMNS sums over all rows. x: (M, N), y: (N,)."""
-    column = tiles.row_numbers(ct.bid(0), COLUMNS).reshape((1, COLUMNS))
-    inside = column < x.shape[1]
-    total = ct.zeros((ROWS, COLUMNS), dtype=ct.float32)
-    for step in range(ct.cdiv(x.shape[0], ROWS)):
-        row = tiles.row_numbers(step, ROWS)
-        total = total + tiles.load(x, row, column, inside & (row < x.shape[0]))
-    sums = ct.sum(total, axis=0, keepdims=True)
-    ct.scatter(y, (column,), ct.astype(sums, y.dtype), mask=inside, check_bounds=False)
 
 
 def raster(tile: Any, tiles_m: Any, tiles_n: Any, GROUP: Any) -> Any:

@@ -31,6 +31,12 @@ class Epilogue:
 NOTHING: Final = Epilogue()
 
 
+def new_product(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool, out_dtype: torch.dtype | None) -> Tensor:
+    """For `multiply` to fill: of a's dtype, unless another is given, and contiguous."""
+    shape = (*a.shape[:-2], a.shape[-1 if trans_a else -2], b.shape[-2 if trans_b else -1])
+    return torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+
+
 def multiply(
     a: Tensor,
     b: Tensor,
@@ -108,7 +114,7 @@ def multiply_group(
 
 def why_no_float8(a: Tensor, *_: Any) -> str | None:
     """Why a call cannot be taken, or None: on older GPUs there is no float8."""
-    if a.dtype in FLOAT8 and a.is_cuda and torch.cuda.get_device_capability(a.device) < (8, 9):
+    if a.dtype in FLOAT8 and a.is_cuda and target_of(a).capability < (8, 9):
         return "float8 needs a GPU of compute capability 8.9 (Ada) or higher"
     return None
 
@@ -120,14 +126,8 @@ def _tensors(epilogue: Epilogue) -> tuple[tuple[Tensor, ...], ...]:
     return scales, *[() if one is None else (one,) for one in others]
 
 
-def sum_of_rows(x: Tensor, out: Tensor) -> None:
-    """Compute out = x.sum(0), in a fixed order; x: (M, N)."""
-    if out.numel():
-        launch(gemm.column_sums, (-(-out.numel() // 64),), (x, out, 32, 64))
-
-
 def _all_in_order(group: list[Tensor], transposed: bool) -> tuple[list[Tensor], bool]:
-    """The same with adjacent elements in rows, if they are in columns in all of a group."""
+    """A group, or its transposes where in all of them adjacent elements are in columns; and what is transposed then."""
     if all(Form.of(one).in_columns for one in group):
         return [one.mT for one in group], not transposed
     return group, transposed

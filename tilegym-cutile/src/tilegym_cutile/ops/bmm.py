@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tilegym import register_backward, register_impl
-from tilegym_cutile.products import multiply, why_no_float8
+from tilegym_cutile.products import multiply, new_product, why_no_float8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,7 @@ def bmm(
     static_persistent: bool = True,
 ) -> Tensor:
     """See `tilegym/specs/bmm.py`."""
-    shape = (a.shape[0], a.shape[2 if transpose_a else 1], b.shape[1 if transpose_b else 2])
-    c = torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+    c = new_product(a, b, transpose_a, transpose_b, out_dtype)
     multiply(a, b, c, trans_a=transpose_a, trans_b=transpose_b, tf32=tf32, persistent=static_persistent)
     return c
 

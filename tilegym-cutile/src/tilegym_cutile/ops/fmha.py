@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegym import register_backward, register_impl
-from tilegym_cutile.attention import Attention, attend, new_lse, new_output
+from tilegym_cutile.attention import Attention, attended, attended_with_lse
 from tilegym_cutile.attention_backward import gradients
 from tilegym_cutile.products import why_no_float8
 
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 @register_impl("fmha", backend="cutile", supports=why_no_float8)
 def fmha(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> Tensor:
     """See `tilegym/specs/fmha.py`."""
-    out = new_output(q, k)
-    attend(q, k, v, out, _attention(scaling, is_causal))
-    return out
+    return attended(q, k, v, _attention(scaling, is_causal))
 
 
 def fmha_forward(q: Tensor, k: Tensor, v: Tensor, scaling: float, is_causal: bool) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, the log-sum-exp of each row of scores: (B, H, S), float32."""
-    out, lse = new_output(q, k), new_lse(q)
-    attend(q, k, v, out, _attention(scaling, is_causal), lse)
-    return out, lse
+    return attended_with_lse(q, k, v, _attention(scaling, is_causal))
 
 
 @register_backward("fmha", backend="cutile", forward=fmha_forward)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegym import register_backward, register_impl
-from tilegym_cutile.attention import Attention, attend, new_lse, new_output
+from tilegym_cutile.attention import Attention, attended, attended_with_lse
 from tilegym_cutile.attention_backward import gradients
 
 if TYPE_CHECKING:
@@ -17,18 +17,14 @@ def gemma_attention(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, window_size: int, soft_cap: float | None, is_causal: bool
 ) -> Tensor:
     """See `tilegym/specs/gemma_attention.py`."""
-    out = new_output(q, k)
-    attend(q, k, v, out, _attention(scaling, window_size, soft_cap, is_causal))
-    return out
+    return attended(q, k, v, _attention(scaling, window_size, soft_cap, is_causal))
 
 
 def gemma_attention_forward(
     q: Tensor, k: Tensor, v: Tensor, scaling: float, window_size: int, soft_cap: float | None, is_causal: bool
 ) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, the log-sum-exp of each row of scores: (B, H, S), float32."""
-    out, lse = new_output(q, k), new_lse(q)
-    attend(q, k, v, out, _attention(scaling, window_size, soft_cap, is_causal), lse)
-    return out, lse
+    return attended_with_lse(q, k, v, _attention(scaling, window_size, soft_cap, is_causal))
 
 
 @register_backward("gemma_attention", backend="cutile", forward=gemma_attention_forward)

@@ -11,7 +11,8 @@ from tilegym import register_backward, register_impl
 from tilegym_cutile import activations
 from tilegym_cutile.elementwise import backward_kernel, forward_kernel, in_step, run
 from tilegym_cutile.gemm_config import FLOAT8
-from tilegym_cutile.products import Epilogue, multiply, sum_of_rows, why_no_float8
+from tilegym_cutile.products import Epilogue, multiply, new_product, why_no_float8
+from tilegym_cutile.reductions import sum_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +38,7 @@ def matmul(
     use_tma: bool | None = None,
 ) -> Tensor:
     """See `tilegym/specs/matmul.py`."""
-    shape = (a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1])
-    c = torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+    c = new_product(a, b, trans_a, trans_b, out_dtype)
     after = Epilogue(scales=_given(scale_a, scale_b), bias=bias, activation=activation, residual=residual)
     multiply(
         a,
@@ -68,10 +68,9 @@ def matmul_forward(
     tf32: bool,
 ) -> tuple[Tensor, Tensor]:
     """The product, and what the activation is given: (M, N), or empty without an activation."""
-    shape = (a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1])
-    c = torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+    c = new_product(a, b, trans_a, trans_b, out_dtype)
     kept_dtype = torch.bfloat16 if c.dtype in FLOAT8 else c.dtype
-    kept = c.new_empty((0,) if activation is None else shape, dtype=kept_dtype)
+    kept = c.new_empty((0,) if activation is None else c.shape, dtype=kept_dtype)
     after = Epilogue(
         scales=_given(scale_a, scale_b),
         bias=bias,
@@ -132,9 +131,9 @@ def matmul_backward(
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a, b, bias and residual; None for what is not in `needs`. Laid out as those."""
-    da, db, dbias, dresidual = (
-        torch.empty_like(one) if needed and one is not None else None
-        for one, needed in zip((a, b, bias, grad_output), needs, strict=True)
+    da, db, dresidual = (
+        torch.empty_like(one) if needed else None
+        for one, needed in zip((a, b, grad_output), (needs[0], needs[1], needs[3]), strict=True)
     )
     if dresidual is not None:
         run(_COPY, in_step(grad_output, dresidual))
@@ -147,6 +146,7 @@ def matmul_backward(
         multiply(inner, b, da.mT if trans_a else da, trans_b=not trans_b, after=after, tf32=tf32)
     if db is not None:
         multiply(a, inner, db.mT if trans_b else db, trans_a=not trans_a, after=after, tf32=tf32)
-    if dbias is not None:
-        sum_of_rows(inner, dbias)
+    dbias = None
+    if needs[2] and bias is not None:
+        dbias = sum_rows((inner,), (bias,))[0] if inner.numel() else torch.zeros_like(bias)
     return da, db, dbias, dresidual

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegym import register_backward, register_impl
-from tilegym_cutile.attention import Attention, attend, new_lse, new_output
+from tilegym_cutile.attention import Attention, attended, attended_with_lse
 from tilegym_cutile.attention_backward import gradients
 
 if TYPE_CHECKING:
@@ -15,18 +15,14 @@ if TYPE_CHECKING:
 @register_impl("mla", backend="cutile")
 def mla(q: Tensor, k: Tensor, v: Tensor, qpe: Tensor, kpe: Tensor, is_causal: bool, scaling: float) -> Tensor:
     """See `tilegym/specs/mla.py`."""
-    out = new_output(q, k)
-    attend(q, k, v, out, _attention(qpe, kpe, is_causal, scaling))
-    return out
+    return attended(q, k, v, _attention(qpe, kpe, is_causal, scaling))
 
 
 def mla_forward(
     q: Tensor, k: Tensor, v: Tensor, qpe: Tensor, kpe: Tensor, is_causal: bool, scaling: float
 ) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, the log-sum-exp of each row of scores: (B, H, S), float32."""
-    out, lse = new_output(q, k), new_lse(q)
-    attend(q, k, v, out, _attention(qpe, kpe, is_causal, scaling), lse)
-    return out, lse
+    return attended_with_lse(q, k, v, _attention(qpe, kpe, is_causal, scaling))
 
 
 @register_backward("mla", backend="cutile", forward=mla_forward)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegym import register_backward, register_impl
-from tilegym_cutile.attention import Attention, attend, new_lse, new_output
+from tilegym_cutile.attention import Attention, attended, attended_with_lse
 from tilegym_cutile.attention_backward import gradients
 
 if TYPE_CHECKING:
@@ -15,18 +15,14 @@ if TYPE_CHECKING:
 @register_impl("swa_attention", backend="cutile")
 def swa_attention(q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool) -> Tensor:
     """See `tilegym/specs/swa_attention.py`."""
-    out = new_output(q, k)
-    attend(q, k, v, out, _attention(window_size, scaling, is_causal))
-    return out
+    return attended(q, k, v, _attention(window_size, scaling, is_causal))
 
 
 def swa_attention_forward(
     q: Tensor, k: Tensor, v: Tensor, window_size: int, scaling: float, is_causal: bool
 ) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, the log-sum-exp of each row of scores: (B, H, S), float32."""
-    out, lse = new_output(q, k), new_lse(q)
-    attend(q, k, v, out, _attention(window_size, scaling, is_causal), lse)
-    return out, lse
+    return attended_with_lse(q, k, v, _attention(window_size, scaling, is_causal))
 
 
 @register_backward("swa_attention", backend="cutile", forward=swa_attention_forward)
