@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from tests.turns import of_marked, take_turns
+from tests.turns import leave_out, of_marked, take_turns
 from tilegym.testing import isolated
 
 if TYPE_CHECKING:
@@ -22,12 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out slow tests, and those whose turn it is not, unless `-m` speaks of slow ones."""
     take_turns(config, items, of_marked)
-    if "slow" in config.option.markexpr:
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+    leave_out(config, items, {item for item in items if item.get_closest_marker("slow")})
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import pytest
 
@@ -19,15 +19,17 @@ def take_turns(config: pytest.Config, items: list[pytest.Item], group: Callable[
         items: what was collected, changed in place.
         group: the group of an item, None for one that always runs.
     """
-    if "slow" in config.option.markexpr:
-        return
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:
         if (name := group(item)) is not None:
             groups.setdefault(name, []).append(item)
     kept = {same[zlib.crc32(str(name).encode()) % len(same)] for name, same in groups.items()}
-    late = {item for same in groups.values() for item in same} - kept
-    if late:
+    leave_out(config, items, {item for same in groups.values() for item in same} - kept)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], late: Collection[pytest.Item]) -> None:
+    """Take some of the items out, and tell pytest, unless `-m` speaks of slow ones."""
+    if late and "slow" not in config.option.markexpr:
         config.hook.pytest_deselected(items=list(late))
         items[:] = [item for item in items if item not in late]
 
