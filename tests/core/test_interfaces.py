@@ -77,3 +77,12 @@ def test_no_interface_has_the_name_of_an_op():
 def test_get_rms_norm_module_refuses(given, error, message):
     with pytest.raises(error, match=message):
         tilegym.ops.get_rms_norm_module(**given)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in registry.files_of("tilegym.interfaces") if n.startswith("get_")))
+def test_what_makes_functions_takes_every_spelling_of_a_backend(name):
+    make = getattr(tilegym.ops, name)
+    assert callable(make())
+    assert callable(make(backend="auto"))
+    with pytest.raises(UnknownBackendError, match="no installed distribution provides a backend 'nobody'"):
+        make(backend="nobody")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilegym.availability import find_backend
 from tilegym.interfaces._attention import check_hugging_face
+from tilegym.interfaces._bound import named
 from tilegym.interfaces.attention_sink_interface import attention_sink_interface
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def get_attention_sink_interface(backend: str | None = None) -> Callable[..., tu
     Raises:
         BackendError: no installed distribution provides the backend.
     """
-    name = None if backend is None else find_backend(backend).name
+    name = named(backend)
 
     def attention(
         module: Any,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilegym.availability import find_backend
 from tilegym.errors import ArgumentValueError
 from tilegym.interfaces._attention import (
     check_hugging_face,
@@ -14,6 +13,7 @@ from tilegym.interfaces._attention import (
     needs_gradient,
     options,
 )
+from tilegym.interfaces._bound import named
 from tilegym.ops import gemma_attention, gemma_attention_decode
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def get_fmha_gemma3_interface(
     Raises:
         BackendError: no installed distribution provides the backend.
     """
-    name = None if backend is None else find_backend(backend).name
+    name = named(backend)
     chosen = options(name, kernel_configs)
 
     def attention(

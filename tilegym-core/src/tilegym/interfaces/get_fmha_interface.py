@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilegym.availability import find_backend
 from tilegym.interfaces._attention import check_hugging_face, checked_window, is_causal_of, last_keys, options
+from tilegym.interfaces._bound import named
 from tilegym.interfaces.fmha_interface import fmha_interface
 from tilegym.ops import swa_attention
 
@@ -33,7 +33,7 @@ def get_fmha_interface(backend: str | None = None, kernel_configs: Any = None) -
     Raises:
         BackendError: no installed distribution provides the backend.
     """
-    name = None if backend is None else find_backend(backend).name
+    name = named(backend)
     chosen = options(name, kernel_configs)
 
     def attention(
