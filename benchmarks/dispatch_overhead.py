@@ -49,7 +49,7 @@ def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Name → the call through TileGym, and the call of its implementation directly."""
     softmax, rms_norm = tilegym.ops.softmax, tilegym.ops.rms_norm
     one = implementation_of(plain, lambda x: x)
-    two = implementation_of(options, lambda x, scale: x)  # noqa: ARG005 - the op's parameters
+    two = implementation_of(options, lambda x, scale, **more: x)  # noqa: ARG005 - the op's parameters
     softmax_one = implementation_of(softmax, lambda x: x)
     norm = implementation_of(
         rms_norm,
@@ -59,6 +59,8 @@ def cases() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
         "one tensor, set_backend": (lambda: plain(X), lambda: one(X)),
         "one tensor, backend=": (lambda: plain(X, backend=BACKEND), lambda: one(X)),
         "one tensor, op takes **kwargs": (lambda: options(X, 2.0), lambda: two(X, 2.0)),
+        "one tensor and a keyword option": (lambda: options(X, 2.0, rows=4), lambda: two(X, 2.0, rows=4)),
+        "one tensor and two as options": (lambda: options(X, 2.0, w=W, b=B), lambda: two(X, 2.0, w=W, b=B)),
         "softmax's contract": (lambda: softmax(X), lambda: softmax_one(X)),
         "rms_norm's contract, three tensors": (
             lambda: rms_norm(X, (4,), W, 1e-6, B),

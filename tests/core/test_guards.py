@@ -54,6 +54,21 @@ double.contract = Contract(
     flops=lambda x: 0,
 )
 """
+DOUBLE_OPTION = """
+import dataclasses
+from torch import Tensor
+from lab_dist.specs.double import canonical as checked, double
+from tilegym import dispatch
+
+@dispatch("double_option")
+def double_option(anchor: Tensor, **kwargs) -> Tensor:
+    "2 * kwargs['x'], or 2 * anchor without."
+
+def canonical(anchor: Tensor, x: Tensor | None = None) -> tuple[Tensor]:
+    return checked(anchor if x is None else x)
+
+double_option.contract = dataclasses.replace(double.contract, canonical=canonical)
+"""
 WITHOUT_CONTRACT = """
 from tilegym import dispatch
 
@@ -88,14 +103,26 @@ def tilegym_impl_packs():
 """
 
 
+OPS = {"double": "x", "double_option": "x", "twice": "z"}
+
+
 @pytest.fixture
 def lab(site):
-    """Ops `double` and `twice`, each on a backend of kernels, which `auto` prefers, and in plain PyTorch."""
-    site.install("lab-dist", PACK, {"specs/double.py": DOUBLE, "specs/twice.py": WITHOUT_CONTRACT})
+    """Ops, each on a backend of kernels, which `auto` prefers, and in plain PyTorch."""
+    specs = {"double": DOUBLE, "double_option": DOUBLE_OPTION, "twice": WITHOUT_CONTRACT}
+    site.install("lab-dist", PACK, {f"specs/{op}.py": source for op, source in specs.items()})
     for name, fields, source in (("kernel", "priority=10", KERNEL), ("plain", "composite=True", PLAIN)):
-        files = {f"ops/{op}.py": source.format(op=op, x=x) for op, x in (("double", "x"), ("twice", "z"))}
+        files = {f"ops/{op}.py": source.format(op=op, x=x) for op, x in OPS.items()}
         site.install(f"{name}-dist", backends(f"name={name!r}, {fields}") + PACKED.format(name), files)
     return tilegym.ops.lab
+
+
+@pytest.fixture(params=["parameter", "option"])
+def double(lab, request):
+    """A call that doubles a tensor, which is a declared parameter or a keyword option."""
+    if request.param == "parameter":
+        return lab.double
+    return functools.wraps(lab.double_option)(lambda x: lab.double_option(torch.ones(2, 2), x=x))
 
 
 def warm(op: Callable[[Tensor], Tensor], x: Tensor) -> None:
@@ -197,7 +224,7 @@ def fake(op):
 def dispatch_mode(op):
     with Recorder() as recorder:
         assert torch.equal(op(torch.ones(3)), torch.full((3,), 2.0))
-    assert [name for name in recorder.seen if name.startswith("tilegym")] == ["tilegym.lab_double.default"]
+    assert [name for name in recorder.seen if name.startswith("tilegym")] == [f"tilegym.lab_{op.__name__}.default"]
 
 
 def other_dtype(op):
@@ -214,7 +241,7 @@ def functional(op):
     x = torch.ones(3)
     assert torch.equal(torch.func.functionalize(op)(x), torch.full((3,), 2.0))
     traced = torch.fx.experimental.proxy_tensor.make_fx(op, tracing_mode="fake")(x)
-    assert "torch.ops.tilegym.lab_double.default" in traced.code
+    assert f"torch.ops.tilegym.lab_{op.__name__}.default" in traced.code
 
 
 GUARDED = [
@@ -234,18 +261,18 @@ HARMLESS = [other_dtype, sparse]  # the contract's checks, which the fast path m
 
 
 @pytest.mark.parametrize("state", [*GUARDED, *HARMLESS, functional], ids=lambda state: state.__name__)
-def test_state_is_seen_though_the_fast_entry_exists(lab, state):
-    warm(lab.double, torch.ones(3))
-    state(lab.double)
-    warm(lab.double, torch.ones(3))
+def test_state_is_seen_though_the_fast_entry_exists(double, state):
+    warm(double, torch.ones(3))
+    state(double)
+    warm(double, torch.ones(3))
 
 
 @pytest.mark.parametrize("state", GUARDED, ids=lambda state: state.__name__)
-def test_state_would_go_wrong_without_the_guard(lab, state, monkeypatch):
+def test_state_would_go_wrong_without_the_guard(double, state, monkeypatch):
     monkeypatch.setattr(calls, "make_guard", lambda values: lambda *values: True)
-    warm(lab.double, torch.ones(3))
+    warm(double, torch.ones(3))
     with pytest.raises((AssertionError, RuntimeError, TypeError, UserWarning)) as caught:
-        state(blind_to_tangents(lab.double))
+        state(blind_to_tangents(double))
     assert not isinstance(caught.value, tilegym.errors.TileGymError)
 
 

@@ -11,20 +11,24 @@ import torch
 
 from tilegym import events, registry
 from tilegym.choice import scoped
-from tilegym.eager import attached, guarded, make_run, shown, told
+from tilegym.entries import attached, make_run, told
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, RegistrationError
-from tilegym.guards import absent, has_tangent_level, in_transform, is_plain, make_guard, tensors_in
+from tilegym.guards import has_tangent_level, in_transform, is_plain, make_guard, shown, tensors_in
 from tilegym.log import logger
 from tilegym.profiling import profiled, range_name
 from tilegym.selection import Call, Selection, is_composite, select, warn_of_fallback
 from tilegym.sharding import is_distributed, on_parts
+from tilegym.text import listed
 from tilegym.torch_ops import OUT
 
 if TYPE_CHECKING:
-    from tilegym.op import Op
+    from collections.abc import Collection
+
+    from tilegym.op import Key, Op
 
 _running: ContextVar[frozenset[tuple[str, str]]] = ContextVar("tilegym_running", default=frozenset())
 _MOST_KINDS: Final = 64  # kinds kept per op and choice: dtypes x ranks x grad states of a large model are fewer
+_MOST_KEYS: Final = 256  # choices kept per op, each for every set of options that is named with it
 
 
 def check_hint(op: Op, hint: str, value: object) -> None:
@@ -42,6 +46,8 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
         ContractError: an argument breaks the op's contract.
     """
     given = dict(zip(op.positional, args, strict=False))
+    if twice := given.keys() & options.keys():  # of a parameter that is declared as positional-only
+        raise ArgumentTypeError(f"{op.name}: {listed(twice)} given twice, by position and as an option")
     contract = op.contract
     tensors = tuple(tensors_in((*args, *options.values())))
     if contract is None:
@@ -79,6 +85,23 @@ def _has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:
     return any(unpack(tensor).tangent is not None for tensor in tensors)
 
 
+def call_with_options(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
+    """Call an op with keyword options: as its generated function does without, with a guard that sees them too."""
+    if not has_tangent_level() and (backend is None or isinstance(backend, str)):
+        entries = op.table.get(_key(backend, options), ())
+        seen = shown(op, args, options) if entries else ()
+        for check, run, label in entries:
+            if check(*seen):
+                return profiled(label, run, *args, *options.values())
+    return slow_call(op, args, options, backend)
+
+
+def _key(backend: str | None, options: Collection[str]) -> Key:
+    """Under what an op's table has the calls of a choice that name these options, in this order."""
+    choice = scoped() if backend is None else backend
+    return (choice, *options) if options else choice
+
+
 def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: str | None) -> Any:
     """Resolve and call an op; the first call of every kind comes this way."""
     started = time.perf_counter()
@@ -95,8 +118,8 @@ def slow_call(op: Op, args: tuple[Any, ...], options: dict[str, Any], backend: s
     result = profiled(label, _run, op, selection, call, dict(zip(op.positional, args, strict=False)))
     if events.listening():
         events.tell(op, selection, call, time.perf_counter() - started)
-    elif not options:
-        _remember(op, args, call, selection, backend, generation)
+    else:
+        _remember(op, args, options, call, selection, backend, generation)
     return result
 
 
@@ -124,14 +147,12 @@ def _run_chosen(op: Op, selection: Selection, call: Call, given: dict[str, Any])
             f"the implementation of {op.name} by backend {implementation.backend!r} calls {op.name} again, "
             "and that call chose the same implementation; name another backend there"
         )
-    hints = {hint: given[hint] for hint in op.hints_taken(implementation) if hint in given}
-    taken = {
-        name: value for name, value in call.options.items() if name not in op.hints or name in implementation.parameters
-    }
+    given = {**given, **call.options}
+    besides = {name: given[name] for name in op.passed_on(implementation, given)}
     token = _running.set(_running.get() | {key})
     try:
         positional, named = op.arguments(implementation, canonical)
-        result = implementation.function(*positional, **(named | hints | taken))
+        result = implementation.function(*positional, **named, **besides)
     finally:
         _running.reset(token)
     if op.contract is not None and not is_composite(implementation):
@@ -141,23 +162,30 @@ def _run_chosen(op: Op, selection: Selection, call: Call, given: dict[str, Any])
 
 
 def _remember(
-    op: Op, args: tuple[Any, ...], call: Call, selection: Selection, backend: str | None, generation: int
+    op: Op,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    call: Call,
+    selection: Selection,
+    backend: str | None,
+    generation: int,
 ) -> None:
-    """Keep what was resolved for tensors of this kind, unless anything has changed since."""
-    guards = guarded(op)
-    if not guards or len(args) != len(op.positional) or call.special:
+    """Keep what was resolved for calls of this kind, unless anything has changed since."""
+    if not op.guarded or len(args) != len(op.positional) or call.special:
         return
-    given = dict(zip(op.positional, args, strict=True))
-    kinds = [kind for name in guards if (kind := shown(guards[name], given[name], absent(name))) is not None]
-    check = make_guard(kinds) if len(kinds) == len(guards) else None
+    seen = shown(op, args, options)
+    kinds = [kind for kind in seen if kind is not None]
+    check = make_guard(kinds) if len(kinds) == len(seen) else None
     if check is None:
         return
-    run = make_run(op, selection, backend, needs_gradient=call.needs_gradient)
+    run = make_run(op, selection, backend, [*options], needs_gradient=call.needs_gradient)
     label = range_name(op.name, selection.implementation.backend)
     with registry.lock:
         if registry.generation == generation:
-            key = scoped() if backend is None else backend
+            key = _key(backend, options)
             op.table[key] = ((check, run, label), *op.table.get(key, ())[: _MOST_KINDS - 1])
+            if len(op.table) > _MOST_KEYS:
+                del op.table[next(iter(op.table))]
 
 
 def bound(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -9,6 +9,7 @@ tensors, and an active dispatch mode. Without that class (it is not public) ever
 from __future__ import annotations
 
 import functools
+import typing
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,9 +17,11 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
+
+    from tilegym.op import Op
 
 try:
     from torch._C._dynamo.guards import TensorGuards
@@ -26,6 +29,7 @@ except ImportError:  # pragma: no cover - a torch that moved it
     TensorGuards = None  # type: ignore[assignment, misc]  # asked for below
 
 PLAIN_TYPES: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+_SCALARS: Final = (int, float, str, torch.dtype, torch.device, type(None))
 
 
 class _Absent(torch.Tensor):
@@ -37,6 +41,55 @@ def absent(parameter: str) -> Tensor:  # noqa: ARG001 - the cache makes one for 
     """The stand-in of one parameter. Each has its own: PyTorch's guard refuses an object that it sees twice."""
     with _disable_current_modes():  # a mode that is active when the op is first used must not get hold of it
         return torch.empty(0, device="cpu").as_subclass(_Absent)
+
+
+def guarded(op: Op) -> dict[str, str]:
+    """Parameters that may hold tensors → how: "tensor", "optional" or "any"; `shown` says what a guard sees of them."""
+    try:
+        hints = typing.get_type_hints(op.declared)
+    except Exception:  # noqa: BLE001 - annotations that cannot be evaluated say nothing
+        hints = {}
+    found = {}
+    for name in op.positional:
+        kind = hints.get(name, Any)
+        leaves = set(typing.get_args(kind)) or {kind}
+        if leaves == {torch.Tensor}:
+            found[name] = "tensor"
+        elif leaves == {torch.Tensor, type(None)}:
+            found[name] = "optional"
+        elif not leaves <= {int, float, bool, str, type(None), torch.dtype, Ellipsis} and not _is_int_list(kind):
+            found[name] = "any"
+    return found
+
+
+def _is_int_list(kind: Any) -> bool:
+    parts = [part for part in (typing.get_args(kind) or (kind,)) if part not in (int, type(None))]
+    return bool(parts) and all(
+        set(typing.get_args(part)) <= {int, Ellipsis} and typing.get_args(part) for part in parts
+    )
+
+
+def shown(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor | None]:
+    """What a guard sees of a call: its arguments as `guarded` says, its options as any; None, which no guard accepts.
+
+    The values of options are not looked at: what is resolved for a kind of call does not depend on them.
+    """
+    given = dict(zip(op.positional, args, strict=True))
+    seen = [_shown(form, given[name], absent(name)) for name, form in op.guarded.items()]
+    return seen + [stand_in(value, absent(name)) for name, value in options.items()]
+
+
+def _shown(form: str, value: object, absent: Tensor) -> Tensor | None:
+    if form == "any" or isinstance(value, torch.Tensor):
+        return stand_in(value, absent)
+    return absent if form == "optional" and value is None else None
+
+
+def stand_in(value: object, absent: Tensor) -> Tensor | None:
+    """What a guard sees of a value that may be anything: itself, "no tensor", or None, which no guard accepts."""
+    if isinstance(value, torch.Tensor):
+        return None if value.is_nested else value
+    return absent if isinstance(value, _SCALARS) else None
 
 
 def make_guard(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:

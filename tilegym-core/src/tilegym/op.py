@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from tilegym import registry
 from tilegym.errors import RegistrationError
@@ -20,7 +20,8 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-Table = dict["str | Choice | None", "tuple[tuple[Callable[..., bool], Callable[..., Any], str], ...]"]
+Key: TypeAlias = "str | Choice | tuple[str | Choice | None, ...] | None"
+Table: TypeAlias = dict[Key, "tuple[tuple[Callable[..., bool], Callable[..., Any], str], ...]"]
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -42,6 +43,7 @@ class Op:
         "declared",
         "fallback_backend",
         "function",
+        "guarded",
         "name",
         "origin",
         "parameters",
@@ -52,17 +54,21 @@ class Op:
     def __init__(self, name: str, declared: Callable[..., Any], origin: str, fallback_backend: str | None) -> None:
         """Generate the public function."""
         from tilegym.eager import public_function
+        from tilegym.guards import guarded
 
         self.name = name
         self.declared = declared
         self.origin = origin
         self.fallback_backend = fallback_backend
         self.table: Table = {}
-        """Choice → guards, what to run behind each, and what a profiler calls that; emptied when anything changes."""
+        """Choice, or choice and names of options → guards, what to run behind each, and what a profiler calls that;
+        emptied when anything changes."""
         self.parameters = tuple(inspect.signature(declared).parameters.values())
         kinds = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
         self.positional = tuple(p.name for p in self.parameters if p.kind in kinds and p.name != "backend")
         """Names of the declared parameters, without `backend` and the catch-alls."""
+        self.guarded = guarded(self)
+        """Those that may hold tensors → how."""
         self.function: Callable[..., Any] = public_function(self)
 
     @property
@@ -106,6 +112,11 @@ class Op:
         """Those hints that the implementation wants to be told."""
         hints = self.hints
         return [name for name in implementation.parameters if name in hints]
+
+    def passed_on(self, implementation: Implementation, names: Iterable[str]) -> list[str]:
+        """Those of the arguments named that the implementation is told besides the canonical ones."""
+        meaningful, hints, taken = self.meaningful, self.hints, implementation.parameters
+        return [name for name in names if name not in meaningful and (name not in hints or name in taken)]
 
     def by_keyword(self, implementation: Implementation) -> list[bool]:
         """For each canonical parameter, whether the implementation is passed it by keyword: its place there differs."""

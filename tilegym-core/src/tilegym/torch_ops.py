@@ -20,7 +20,7 @@ import torch
 
 from tilegym import flops, registry
 from tilegym.differentiation import Differentiable, Differentiation
-from tilegym.eager import told
+from tilegym.entries import told
 from tilegym.errors import NoImplementationError, RegistrationError
 from tilegym.guards import tensors_in
 from tilegym.schemas import hints, schema

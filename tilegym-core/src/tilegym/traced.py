@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import choice, registry
-from tilegym.calls import slow_call
+from tilegym.calls import call_with_options, slow_call
 from tilegym.errors import ArgumentValueError, NoImplementationError
 from tilegym.guards import tensors_in
 from tilegym.selection import Call, is_composite, takers
@@ -90,8 +90,9 @@ _choose._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SL
 def _keep_out_of_slow_calls(op: Op) -> None:
     """A call that raises while it is traced is made again, eagerly: the compiler must not then compile that path."""
     namespace = op.function.__globals__
-    if namespace["_slow"] is slow_call:
-        namespace["_slow"] = torch.compiler.disable(slow_call)  # type: ignore[no-untyped-call]  # untyped in torch
+    for name, function in (("_slow", slow_call), ("_with_options", call_with_options)):
+        if namespace[name] is function:
+            namespace[name] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]  # untyped in torch
 
 
 def _run_of(op: Op, chosen: list[Implementation]) -> Callable[[dict[str, Any]], Any]:
