@@ -24,6 +24,7 @@ from tilegym.testing import assert_accurate, load_implementation, materialize
 SOURCE = Path(__file__).parents[2] / "benchmarks" / "peers" / "src"
 PEERS = {"eager", "compile", "cublas", "sdpa-cudnn", "sdpa-flash", "liger"}
 CPU = torch.device("cpu")
+MILLISECOND = Timing(median=1.0, low=1.0, high=1.0)
 
 
 def files(package):
@@ -94,7 +95,7 @@ def test_compile_has_what_eager_has():
 
 def test_eager_results_and_gradients_are_right(monkeypatch):
     """Of every op there is, on its smallest case."""
-    monkeypatch.setattr(suite, "time_calls", lambda *_, **__: Timing(median=1.0, low=1.0, high=1.0))
+    monkeypatch.setattr(suite, "time_in_turns", lambda calls, *_, **__: dict.fromkeys(calls, MILLISECOND))
     monkeypatch.setattr("tilegym.benchmarking.cases._QUICK_CASES", 1)
     ops = [op for op in files("eager") if op in registry.op_names()]
     planned = plan(ops, [torch.float32], CPU, backends=["eager"], quick=True, backward=True)
@@ -131,7 +132,7 @@ def test_compiled_code_is_right_and_differentiable():
 
 def test_a_peer_is_held_to_the_norm_alone(monkeypatch):
     """One element off by three roundings: too far for a backend, near enough for a peer."""
-    monkeypatch.setattr(suite, "time_calls", lambda *_, **__: Timing(median=1.0, low=1.0, high=1.0))
+    monkeypatch.setattr(suite, "time_in_turns", lambda calls, *_, **__: dict.fromkeys(calls, MILLISECOND))
 
     def nearly(x):
         y = torch.softmax(x, -1)

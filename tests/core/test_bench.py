@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
-from types import ModuleType
 
 import pytest
 import torch
 
 import tilegym
 from tilegym import registry
-from tilegym.benchmarking import script, suite
+from tilegym.benchmarking import parts, script, suite, timing
 from tilegym.benchmarking.cases import QUICK_BYTES, cases
 from tilegym.benchmarking.ceilings import ceiling_of, measure_ceilings, unit_of
 from tilegym.benchmarking.plan import plan
 from tilegym.benchmarking.results import Ceilings
 from tilegym.benchmarking.suite import Options, run
-from tilegym.benchmarking.timing import Timing, rotation, time_calls
+from tilegym.benchmarking.timing import Timing, rotation, time_calls, time_in_turns
 from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import (
     BackendUnavailableError,
@@ -57,11 +56,11 @@ def clock(monkeypatch):
     """Calls take 2 ms each, whatever they do; the fixture's value is how many sets of calls were timed."""
     timed = []
 
-    def time_calls(calls, device, **_):
-        timed.append([call() for call in calls])
-        return Timing(median=2.0, low=1.5, high=3.0)
+    def time_in_turns(groups, device, **_):
+        timed.extend([call() for call in calls] for calls in groups.values())
+        return dict.fromkeys(groups, Timing(median=2.0, low=1.5, high=3.0))
 
-    monkeypatch.setattr(suite, "time_calls", time_calls)
+    monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
     return timed
 
 
@@ -342,6 +341,93 @@ def test_an_op_without_gradient_says_so(softmax, monkeypatch):
     assert planned.left_out == {"softmax, backward": "it has no gradient"}
 
 
+# -- parts of large calls ---------------------------------------------------------------------------------------------
+
+
+def part(op, sample):
+    op = registry.get_op(op)
+    return parts.part_to_check(op, op.contract, materialize(sample, dtype=torch.float32))
+
+
+def shapes(part):
+    return {name: tuple(value.shape) for name, value in part.arguments.items() if isinstance(value, torch.Tensor)}
+
+
+def test_a_small_call_is_checked_whole(monkeypatch):
+    sample = Sample(name="s", args={"x": TensorSpec(shape=(12, 8))})
+    assert part("softmax", sample).cuts == ()
+    monkeypatch.setattr(parts, "CHECKED_FLOPS", 5 * 12 * 8)
+    assert part("softmax", sample).cuts == ()
+    monkeypatch.setattr(parts, "CHECKED_FLOPS", 5 * 12 * 8 - 1)
+    assert shapes(part("softmax", sample)) == {"x": (6, 8)}
+
+
+def test_a_large_call_is_split_as_the_contract_says(monkeypatch):
+    keys = TensorSpec(shape=(3, 2, 20, 8))
+    sample = Sample(name="s", args={"q": TensorSpec(shape=(3, 8, 20, 8)), "k": keys, "v": keys})
+    one_head = 2 * 210 * 2 * 8  # 210 pairs of a query and a key
+    for heads, q_heads, kv_heads, batch in [(8, 8, 2, 1), (4, 4, 1, 1), (2, 2, 1, 1), (1, 1, 1, 1)]:
+        monkeypatch.setattr(parts, "CHECKED_FLOPS", heads * one_head)
+        expected = {"q": (batch, q_heads, 20, 8), "k": (batch, kv_heads, 20, 8), "v": (batch, kv_heads, 20, 8)}
+        assert shapes(part("fmha", sample)) == expected
+    found = part("fmha", sample)
+    output = torch.arange(3 * 8 * 20 * 8).reshape(3, 8, 20, 8)
+    assert torch.equal(found.of(output, "output"), output[2:, 7:])
+    assert torch.equal(found.of(output[:, :2], "k"), output[2:, 1:2])
+    monkeypatch.setattr(parts, "CHECKED_FLOPS", 1)
+    assert shapes(part("fmha", sample))["q"] == (1, 1, 20, 8)  # there is no other way
+
+
+def test_a_call_that_moves_much_is_split_too(monkeypatch):
+    args = {"a": TensorSpec(shape=(2, 64)), "b": TensorSpec(shape=(30, 64)), "trans_b": True}
+    monkeypatch.setattr(parts, "CHECKED_BYTES", 4 * (64 + 10 * 64 + 10))
+    found = part("matmul", Sample(name="s", args=args))
+    assert shapes(found) == {"a": (1, 64), "b": (10, 64)}
+    product = torch.arange(60).reshape(2, 30)
+    assert torch.equal(found.of(product, "output"), product[1:, 20:])
+
+
+def test_an_error_in_the_part_is_found(softmax, clock, monkeypatch):
+    monkeypatch.setattr(parts, "CHECKED_FLOPS", 1)
+
+    def last_row(x):
+        y = right(x)
+        y[-1] *= 1.1
+        return y
+
+    register("last-row", last_row)
+    register("mine", right)
+    found = {(row.backend, row.case): row.error for row in rows()}
+    assert found["last-row", "4x8"].startswith("wrong: output: norm error 0.097")
+    assert found["mine", "4x8"] is None
+
+
+def test_gradients_of_what_parts_share_are_checked(clock, monkeypatch):
+    """A product's b, whose gradient is a sum over all of a's rows; that of the part is the sum over the part's."""
+    samples = {"matmul": [Sample(name="s", args={name: TensorSpec(shape=(8, 8)) for name in "ab"})]}
+    monkeypatch.setattr(parts, "CHECKED_FLOPS", 2 * 8 * 8 * 2)
+    scale = 1.0
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        def backward(ctx, grad):
+            a, b = ctx.saved_tensors
+            return grad @ b.mT, scale * (a.mT @ grad)
+
+    tilegym.register_impl("matmul", "mine", composite=True)(lambda a, b, *_: Product.apply(a, b))
+    planned = plan(["matmul"], [torch.float32], CPU, backends=["mine"], backward=True, samples=samples)
+    assert [row.error for row in rows(planned)] == [None, None]
+    scale = 1.1
+    forward, backward = rows(planned)
+    assert forward.error is None
+    assert backward.error.startswith("wrong: gradient of b: norm error 0.1")
+
+
 # -- timing and ceilings ----------------------------------------------------------------------------------------------
 
 
@@ -379,25 +465,36 @@ def test_options_refuse_what_a_device_cannot_do():
         Options(device=torch.device("meta"))
 
 
-def test_a_slow_call_is_timed_three_times(monkeypatch):
-    from torch.utils import benchmark
+def test_what_is_compared_is_timed_in_rounds_and_nobody_always_comes_first(monkeypatch):
+    order = []
 
-    more = [0.5, 0.35]
+    def clock(calls, device, *, graph):
+        (call,) = calls
+        if call == "broken":
+            raise ValueError("it cannot be captured")
 
-    class Slow:
-        def __init__(self, *_, **__):
-            pass
+        def times(seconds):
+            order.append(call)
+            if (call, len(order)) == ("breaks", 5):
+                raise ValueError("it broke")
+            return [len(order) * 1.0] * 2
 
-        def blocked_autorange(self, **_):
-            return type("Measurement", (), {"times": [0.25]})
+        return times
 
-        def timeit(self, number):
-            return type("Measurement", (), {"mean": more.pop(0)})
+    monkeypatch.setattr(timing, "_clock", clock)
+    found = time_in_turns({name: [name] for name in ("a", "broken", "b", "breaks")}, CPU)
+    assert " ".join(order) == "a b breaks b breaks a a b b a a b"
+    assert list(found) == ["a", "broken", "b", "breaks"]
+    assert [str(found[name]) for name in ("broken", "breaks")] == ["it cannot be captured", "it broke"]
+    of_a = sorted(2 * [index + 1.0 for index, name in enumerate(order) if name == "a"])
+    assert (len(of_a), found["a"].median) == (10, of_a[5])
 
-    monkeypatch.setattr(benchmark, "Timer", Slow)
-    found = time_calls([lambda: None], CPU)
-    assert (found.median, found.low, found.high) == pytest.approx((350.0, 290.0, 440.0))
-    assert more == []
+
+def test_a_slow_call_is_timed_three_times():
+    called = []
+    found = time_calls([lambda: called.append(time.sleep(0.002))], CPU, seconds=0.0)
+    assert len(called) == 1 + 3
+    assert 2 < found.low <= found.median <= found.high
 
 
 @pytest.mark.parametrize(
@@ -432,44 +529,84 @@ def test_ceilings_are_of_this_device(monkeypatch):
     assert found.matmul_tflops == {"float32": pytest.approx(2 * 512**3 / 2e-3 / 1e12)}
 
 
-@pytest.mark.parametrize(
-    ("graph", "expected"), [(False, ("do_bench", 50, 200)), (True, ("do_bench_cudagraph", None, 20))]
-)
-def test_a_gpu_is_timed_by_triton(monkeypatch, graph, expected):
-    asked = []
+class FakeGpu:
+    """What torch.cuda does to time: its clock goes by 1 ms a call, 7 ms to overwrite the cache; `log` has all of it."""
 
-    def quantiles_of(name):
-        def clock(run, *, rep, quantiles, warmup=None):
-            asked.append((name, warmup, rep))
-            run()
-            return [10 * quantile for quantile in quantiles]
+    def __init__(self, monkeypatch):
+        self.log, self.now, self.captures = [], 0.0, False
+        gpu = self
 
-        return clock
+        class Event:
+            def __init__(self, *, enable_timing):
+                assert enable_timing
 
-    devices = []
+            def record(self):
+                self.at = gpu.now
 
-    @contextmanager
-    def device(where):
-        devices.append(where)
-        yield
+            def elapsed_time(self, end):
+                return end.at - self.at
 
-    monkeypatch.setattr(torch.cuda, "device", device)
-    testing = ModuleType("triton.testing")
-    testing.do_bench, testing.do_bench_cudagraph = quantiles_of("do_bench"), quantiles_of("do_bench_cudagraph")
-    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
-    monkeypatch.setitem(sys.modules, "triton.testing", testing)
-    calls = []
-    found = time_calls([lambda: calls.append(1)], torch.device("cuda:1"), graph=graph)
-    assert (found.low, found.median, found.high) == (2.0, 5.0, 8.0)
-    assert asked == [expected]
-    assert calls == [1]
-    assert devices == [torch.device("cuda:1")]
+        class Graph:
+            def replay(self):
+                gpu.pass_time("replay", 1.0 * self.calls)
+
+        @contextmanager
+        def graph(graph, *, stream):
+            assert stream == "side stream"
+            before = len(gpu.log)
+            gpu.captures = True
+            yield
+            gpu.captures, graph.calls = False, len(gpu.log) - before
+            del gpu.log[before:]
+
+        @contextmanager
+        def entered(what):
+            gpu.log.append(f"on {what}")
+            yield
+
+        for name, value in {
+            "Event": Event,
+            "CUDAGraph": Graph,
+            "graph": graph,
+            "device": entered,
+            "stream": entered,
+            "Stream": lambda _: type("Stream", (), {"wait_stream": lambda *_: None, "__str__": lambda _: "stream"})(),
+            "current_stream": lambda _: "side stream",
+            "synchronize": lambda _: None,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        empty = torch.empty
+        overwritten = type("Buffer", (), {"zero_": lambda _: gpu.pass_time("overwrite", 7.0)})()
+        cuda = torch.device("cuda:1")
+        monkeypatch.setattr(
+            torch,
+            "empty",
+            lambda *a, device=None, **k: overwritten if device == cuda else empty(*a, device=device, **k),
+        )
+
+    def pass_time(self, what, milliseconds):
+        self.log.append(what)
+        self.now += 0.0 if self.captures else milliseconds
+
+    def call(self):
+        self.pass_time("call", 1.0)
 
 
-def test_a_gpu_without_triton_is_an_error(monkeypatch):
-    monkeypatch.setitem(sys.modules, "triton.testing", None)
-    with pytest.raises(BenchmarkError, match="timing on a GPU needs Triton: python3 -m pip install triton"):
-        time_calls([lambda: None], torch.device("cuda"))
+def test_on_a_gpu_the_cache_is_overwritten_before_each_call(monkeypatch):
+    gpu = FakeGpu(monkeypatch)
+    found = time_calls([gpu.call], torch.device("cuda:1"), seconds=0.0)
+    assert (found.low, found.median, found.high) == (1.0, 1.0, 1.0)
+    timed = ["overwrite", "call"]
+    assert gpu.log == ["on cuda:1", *timed * 3, *["call", *timed] * 3]
+
+
+def test_calls_in_a_graph_are_replayed_together(monkeypatch):
+    gpu = FakeGpu(monkeypatch)
+    monkeypatch.setattr(timing, "_READING", 0.0)
+    with timing.current(torch.device("cuda:1"), graph=True):
+        found = time_in_turns({"": [gpu.call] * 4}, torch.device("cuda:1"), seconds=0.0, graph=True)[""]
+    assert (found.low, found.median, found.high) == (1.0, 1.0, 1.0)
+    assert gpu.log == ["on cuda:1", "on stream", "on cuda:1", "call", "call", *["replay"] * (3 + 3 * 2)]
 
 
 # -- benchmark files of one op ----------------------------------------------------------------------------------------

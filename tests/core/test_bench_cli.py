@@ -29,7 +29,8 @@ def _quick_clock(monkeypatch):
     op = tilegym.ops.softmax
     samples = [Sample(name=f"{rows}x8", args={"x": TensorSpec(shape=(rows, 8))}) for rows in (4, 16)]
     monkeypatch.setattr(op, "contract", replace(op.contract, benchmarks=lambda: samples))
-    monkeypatch.setattr(suite, "time_calls", lambda *_, **__: Timing(median=2.0, low=1.5, high=3.0))
+    timing = Timing(median=2.0, low=1.5, high=3.0)
+    monkeypatch.setattr(suite, "time_in_turns", lambda calls, *_, **__: dict.fromkeys(calls, timing))
     ceilings = Ceilings(copy_gbps=4.0, matmul_tflops={"bfloat16": 1.0})
     monkeypatch.setattr("tilegym.benchmarking.ceilings.measure_ceilings", lambda *_: ceilings)
     tilegym.register_impl("softmax", "mine")(lambda x: torch.softmax(x, -1))

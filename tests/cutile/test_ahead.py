@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 from cuda.tile._cext import default_tile_context
+from cutile_cache._cache import cache_entries
 
 from tilegym.benchmarking.cases import cases
 from tilegym.contract import Sample, TensorSpec
-from tilegym_cutile import tuning
+from tilegym_cutile import ahead, tuning
 from tilegym_cutile.ahead import compiling_ahead
 from tilegym_cutile.compilation import Case, compile_case
 from tilegym_cutile.ops import softmax
@@ -34,3 +37,23 @@ def test_another_process_compiles_what_a_call_would_launch(tmp_path, monkeypatch
         softmax.softmax(torch.empty(64, 100, dtype=torch.bfloat16))
     compilation = Case(op="softmax", sample="64x100", dtype=torch.bfloat16, launch=launches[0])
     assert compile_case(compilation, "sm_90").usage.registers > 0
+
+
+class Here:
+    """A process that is this one; what it is given is packed and unpacked all the same."""
+
+    def submit(self, function):
+        pickle.loads(pickle.dumps(function))()  # noqa: S301 - it was packed here
+
+
+def test_a_benchmarks_kernels_are_compiled_each_once(tmp_path, monkeypatch):
+    """Those of three calls, one of which is refused; two of them launch one and the same forward."""
+    monkeypatch.setattr(default_tile_context.config, "cache_dir", str(tmp_path / "cubins"))
+    monkeypatch.setattr(ahead, "_processes", lambda _: nullcontext(Here()))
+    monkeypatch.setattr(ahead, "target_of", lambda _: ARCHITECTURES["sm_90"])
+    samples = [Sample(name=f"{m}x100", args={"x": TensorSpec(shape=(m, 100))}) for m in (4096, 8192)]
+    first, second = cases("softmax", torch.bfloat16, samples=samples)
+    refused = replace(first, dtype=torch.float64)
+    ahead.compile_calls([(refused, "forward"), (first, "forward"), (second, "backward")], torch.device("cpu"), jobs=2)
+    names = [name for entry in cache_entries(str(tmp_path / "cubins"), 9) for name in entry.metadata.kernel_names]
+    assert sorted(name.partition("_K")[0] for name in names) == ["softmax_backward_rows", "softmax_rows"]

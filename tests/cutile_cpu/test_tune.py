@@ -33,12 +33,12 @@ def clock(tmp_path, monkeypatch):
     config.reload()
     times = {}
 
-    def time_calls(calls, device, **_):
+    def time_in_turns(groups, device, **_):
         answer = next(iter(tuning._forced.values()), None)
         median = times.get(answer and answer.hints.occupancy, 2000.0)
-        return Timing(median=median, low=median, high=median)
+        return dict.fromkeys(groups, Timing(median=median, low=median, high=median))
 
-    monkeypatch.setattr(suite, "time_calls", time_calls)
+    monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
     app._add_commands_of_plugins()
     yield times
     tuning.reread()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _QUICK_SECONDS: Final = 75.0  # what else a quick run does leaves it under 2 minutes
 _QUICK_PATIENCE: Final = 1.0
+_QUICK_EACH: Final = 0.05
 
 
 class _RunByDefault(TyperGroup):
@@ -43,11 +44,27 @@ def run(
     ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Ops; none: all.", show_default=False)] = None,
     *,
     backends: Annotated[str | None, typer.Option(help="Names, comma separated; by default all that can run.")] = None,
-    dtype: Annotated[str, typer.Option(help="Names, comma separated: bf16, float32 ...")] = "bf16",
+    dtype: Annotated[
+        str | None, typer.Option(help="Names, comma separated: bf16, float32 ...; by default bf16, or all of a sweep.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="By default the GPU, if there is one.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small cases alone, in under 2 minutes.")] = False,
     backward: Annotated[bool, typer.Option("--backward", help="Gradients too.")] = False,
-    graph: Annotated[bool, typer.Option("--graph", help="Replay calls from a CUDA graph.")] = False,
+    graph: Annotated[
+        bool | None,
+        typer.Option(help="Replay calls from a CUDA graph; by default where a sweep asks for it.", show_default=False),
+    ] = None,
+    sweep: Annotated[
+        Path | None, typer.Option(help="Time the cases of this file: benchmarks/sweeps/*.py; of OPs alone, if named.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Begin no case later than so many seconds after the first.")
+    ] = None,
+    each: Annotated[float, typer.Option(min=0, help="Seconds that each timing takes (--quick: 0.05).")] = 0.2,
+    jobs: Annotated[
+        int,
+        typer.Option(min=0, help="Compile all kernels before the first call, in so many processes; 0: when called."),
+    ] = 0,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds that one call may take (--quick: 1); slower ones get no timing.")
     ] = 5.0,
@@ -64,24 +81,28 @@ def run(
     from _tilegym_cli.explain import parse_device
     from tilegym.benchmarking import plots
     from tilegym.benchmarking import results as files
+    from tilegym.benchmarking.plan import compile_ahead
     from tilegym.benchmarking.suite import FAILED, WRONG, Options
 
     where = parse_device(device or _default_device())
     options = Options(
         device=where,
         graph=graph,
-        seconds=0.05 if quick else 0.2,
+        seconds=min(each, _QUICK_EACH) if quick else each,
         call_seconds=min(patience, _QUICK_PATIENCE) if quick else patience,
-        total_seconds=_QUICK_SECONDS if quick else None,
+        total_seconds=_QUICK_SECONDS if quick and seconds is None else seconds,
     )
-    planned = _plan(ops or [], dtype, where, backends, quick=quick, backward=backward)
+    planned = _plan(ops or [], dtype, where, backends, sweep, quick=quick, backward=backward)
     if plot is not None or results is not None:
         plots.check_installed()  # before the work, not after; likewise below
     begun = _begin(planned, options)
-    kept = None if results is None else _file_below(results, begun, quick=quick)
+    suffix = ("" if sweep is None else f"-{sweep.stem}") + ("-quick" if quick else "")
+    kept = None if results is None else _file_below(results, begun, suffix)
     targets = [path for path in (json, kept) if path is not None]
     for path in targets:
         files.check_writable(path)
+    if jobs:
+        compile_ahead(planned, where, jobs)
     found = _measure(begun, planned, options, targets)
     _show(found, planned)
     folders = [path for path in (plot, kept and kept.with_suffix("")) if path is not None]
@@ -135,15 +156,29 @@ def _default_device() -> str:
 
 
 def _plan(
-    ops: list[str], dtypes: str, device: torch.device, backends: str | None, *, quick: bool, backward: bool
+    ops: list[str],
+    dtypes: str | None,
+    device: torch.device,
+    backends: str | None,
+    sweep: Path | None,
+    *,
+    quick: bool,
+    backward: bool,
 ) -> Plan:
     """What the options ask for, if there is any of it."""
     from _tilegym_cli.explain import parse_dtype
     from tilegym.benchmarking.plan import plan
+    from tilegym.benchmarking.sweep import load, plan_sweep
 
     named = None if backends is None else [name.strip() for name in backends.split(",")]
-    found = [parse_dtype(name.strip()) for name in dtypes.split(",")]
-    planned = plan(ops, found, device, backends=named, quick=quick, backward=backward)
+    if sweep is None:
+        found = [parse_dtype(name.strip()) for name in (dtypes or "bf16").split(",")]
+        planned = plan(ops, found, device, backends=named, quick=quick, backward=backward)
+    else:
+        wanted = None if dtypes is None else [parse_dtype(name.strip()) for name in dtypes.split(",")]
+        planned = plan_sweep(
+            load(sweep), device, ops=ops, dtypes=wanted, backends=named, quick=quick, backward=backward
+        )
     if not planned.entries:
         reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
         raise typer.BadParameter(f"there is nothing to time on {device}{reasons}")
@@ -169,11 +204,11 @@ def _begin(planned: Plan, options: Options) -> Results:
     )
 
 
-def _file_below(folder: Path, begun: Results, *, quick: bool) -> Path:
-    """`FOLDER/nvidia-h200/2026-11-30T140000.json`; a quick run's name says so."""
+def _file_below(folder: Path, begun: Results, suffix: str) -> Path:
+    """`FOLDER/nvidia-h200/2026-11-30T140000.json`, with a suffix that tells what kind of run it was."""
     from tilegym.benchmarking.machine import folder_name
 
-    name = begun.date.partition("+")[0].replace(":", "") + ("-quick" if quick else "")
+    name = begun.date.partition("+")[0].replace(":", "") + suffix
     return folder / folder_name(begun.device) / f"{name}.json"
 
 
@@ -215,6 +250,7 @@ def _ratio(ratio: float | None) -> str | None:
 def _show(found: Results, planned: Plan) -> None:
     """The table, and below it what has no timing, and why."""
     from _tilegym_cli.tables import console, lines, table
+    from tilegym.benchmarking.beside import beside_peers
 
     target = console()
     matmul = ", ".join(f"{dtype} {value:.4g}" for dtype, value in found.ceilings.matmul_tflops.items())
@@ -231,6 +267,16 @@ def _show(found: Results, planned: Plan) -> None:
     ]
     headings = ("op", "case", "dtype", "way", "backend", "ms", "20-80 %", "rate", "unit", "% of ceiling")
     table(target, "Medians; results were right", headings, cells)
+    beside = [
+        (
+            *(one.op, one.dtype, one.direction, one.backend, one.peer, len(one.ratios)),
+            *(f"{one.geometric_mean:.3f}", f"{one.ratios[one.worst]:.3f}", one.worst),
+        )
+        for one in beside_peers(found.rows)
+    ]
+    if beside:
+        names = ("op", "dtype", "way", "backend", "peer", "cases", "geometric mean", "worst", "at")
+        table(target, "Beside peers: their time / the backend's", names, beside)
     lines(target, "Not timed", {" ".join(_label(row)): row.error for row in rows if row.error is not None})
     lines(target, "Left out", dict(planned.left_out))
 

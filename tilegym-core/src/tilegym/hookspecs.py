@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.results import Direction
+
 API_VERSION: Final = 1
 """What a plugin module states as `TILEGYM_API`; grows only when a hook changes its meaning."""
 
@@ -71,6 +74,9 @@ class Backend:
     no lock is held meanwhile; and again after it failed."""
     facts: Callable[[], Mapping[str, str | None]] | None = None
     """What `tilegym doctor` shows of the backend's surroundings, such as versions of its compiler; None: absent."""
+    compile_ahead: Callable[[Sequence[tuple[Case, Direction]], torch.device, int], None] | None = None
+    """Compiles what calls of a benchmark, forward or backward, will launch on a device, in so many processes, so that
+    they need not wait for one kernel after the other. What does not compile is left for the calls to tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

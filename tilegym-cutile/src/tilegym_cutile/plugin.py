@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.results import Direction
+
 TILEGYM_API = 1
 
 
@@ -28,10 +31,26 @@ def facts() -> Mapping[str, str | None]:
     return toolchain.versions() | tables.facts()
 
 
+def compile_ahead(calls: Sequence[tuple[Case, Direction]], device: torch.device, jobs: int) -> None:
+    """Compile what calls will launch, into cuda-tile's disk cache."""
+    from tilegym_cutile import ahead
+
+    ahead.compile_calls(calls, device, jobs)
+
+
 @hookimpl
 def tilegym_backends() -> list[Backend]:
     """The one backend."""
-    return [Backend(name="cutile", priority=100, device_types=("cuda",), probe=probe, facts=facts)]
+    return [
+        Backend(
+            name="cutile",
+            priority=100,
+            device_types=("cuda",),
+            probe=probe,
+            facts=facts,
+            compile_ahead=compile_ahead,
+        )
+    ]
 
 
 @hookimpl

@@ -112,7 +112,7 @@ def search(
         if case is not of_case:
             sets.clear()  # first, so that two cases need never be held at once
             sets, of_case = rotation(case.arguments(options.device), case.forward.bytes, options.device), case
-        run = partial(_within, limits.compile_seconds, partial(measured, case, direction, backend, sets))
+        run = partial(_alone, case, direction, backend, sets, limits.compile_seconds)
         outcome = run(options)
         if isinstance(outcome, str):
             yield Failed(case=case, direction=direction, reason=outcome)
@@ -135,9 +135,11 @@ def search(
                 )
 
 
-def _within(compile_seconds: float, run: Run, options: Options) -> Timing | str:
+def _alone(
+    case: Case, direction: Direction, backend: str, sets: list[dict[str, Any]], compile_seconds: float, options: Options
+) -> Timing | str:
     with ct.compiler_timeout(compile_seconds):
-        return run(options)
+        return measured(case, direction, [backend], sets, options)[backend]
 
 
 def _asked(call: Callable[[], Any], device: torch.device) -> list[Question]:

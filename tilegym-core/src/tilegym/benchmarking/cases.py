@@ -46,6 +46,8 @@ class Case:
     forward: Work
     backward: Work | None
     """None: the op has no gradient."""
+    graph: bool = False
+    """Whether it asks for calls to be replayed from a CUDA graph, since what the CPU spends on one is not its point."""
 
     @property
     def dtype_name(self) -> str:
@@ -53,11 +55,18 @@ class Case:
         return str(self.dtype).removeprefix("torch.")
 
     def arguments(self, device: torch.device) -> dict[str, Any]:
-        """The arguments of a call, by name."""
-        return materialize(self.sample, dtype=self.dtype, device=device)
+        """The arguments of a call, by name; the values are drawn on the device, which is faster by far."""
+        return materialize(self.sample, dtype=self.dtype, device=device, drawn_there=True)
 
 
-def cases(name: str, dtype: torch.dtype, *, quick: bool = False, samples: Iterable[Sample] | None = None) -> list[Case]:
+def cases(
+    name: str,
+    dtype: torch.dtype,
+    *,
+    quick: bool = False,
+    samples: Iterable[Sample] | None = None,
+    graph: bool = False,
+) -> list[Case]:
     """The cases of an op, the smallest first.
 
     They are the contract's `benchmarks`; for a contract without, the largest of its `samples`.
@@ -67,6 +76,7 @@ def cases(name: str, dtype: torch.dtype, *, quick: bool = False, samples: Iterab
         dtype: that of the samples.
         quick: a few small ones alone (`QUICK_BYTES`); the smallest if none is small.
         samples: these instead of the contract's.
+        graph: whether they ask for a CUDA graph.
 
     Raises:
         UnknownOpError: nothing has this name.
@@ -81,7 +91,7 @@ def cases(name: str, dtype: torch.dtype, *, quick: bool = False, samples: Iterab
         accepted = listed(str(one).removeprefix("torch.") for one in contract.dtypes)
         raise DtypeError(f"op {name!r} takes {accepted}, not {str(dtype).removeprefix('torch.')}")
     wanted = samples if samples is not None else (contract.benchmarks or contract.samples)()
-    found = [_case(op, contract, sample, dtype) for sample in wanted]
+    found = [_case(op, contract, sample, dtype, graph) for sample in wanted]
     found.sort(key=lambda case: case.forward.bytes)
     if contract.benchmarks is None and samples is None:
         found = found[-_LARGEST_SAMPLES:]
@@ -90,7 +100,7 @@ def cases(name: str, dtype: torch.dtype, *, quick: bool = False, samples: Iterab
     return found
 
 
-def _case(op: Op, contract: Contract, sample: Sample, dtype: torch.dtype) -> Case:
+def _case(op: Op, contract: Contract, sample: Sample, dtype: torch.dtype, graph: bool) -> Case:
     outline = materialize(sample, dtype=dtype, device="meta")
     canonical = contract.canonical(**{name: value for name, value in outline.items() if name not in contract.hints})
     forward = Work(bytes=contract.bytes_moved(*canonical), flops=contract.flops(*canonical))
@@ -98,7 +108,7 @@ def _case(op: Op, contract: Contract, sample: Sample, dtype: torch.dtype) -> Cas
     if contract.gradient is not None:
         named = dict(zip(op.canonical_parameters, canonical, strict=True))
         backward = _backward_work(contract, contract.gradient, named, forward)
-    return Case(op=op, contract=contract, sample=sample, dtype=dtype, forward=forward, backward=backward)
+    return Case(op=op, contract=contract, sample=sample, dtype=dtype, forward=forward, backward=backward, graph=graph)
 
 
 def _backward_work(contract: Contract, gradient: Gradient, named: dict[str, Any], forward: Work) -> Work:

@@ -8,6 +8,7 @@ slowly.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from tilegym.benchmarking.results import Unit
 
 _LEAST_COMPUTE: Final = 16
-_MULTIPLIED: Final = (torch.float32, torch.float16, torch.bfloat16)
+_MULTIPLIED: Final = {
+    "cuda": (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn),
+    "cpu": (torch.float32, torch.float16, torch.bfloat16),
+}
 _COPIED: Final = {"cuda": 2**30, "cpu": 2**26}
 _SIZE: Final = {"cuda": 8192, "cpu": 512}
 """Of the square matrices. A GPU needs large ones; so does a CPU, a little, and not every one is fast in bfloat16."""
@@ -32,9 +36,13 @@ def measure_ceilings(device: torch.device, dtypes: Iterable[torch.dtype]) -> Cei
 
     Args:
         device: of which they are.
-        dtypes: of the matrix products; one that `torch.mm` does not take as it is has none.
+        dtypes: of the matrix products; one that PyTorch does not multiply there has none.
     """
-    products = {str(dtype).removeprefix("torch."): _product(device, dtype) for dtype in dtypes if dtype in _MULTIPLIED}
+    products = {
+        str(dtype).removeprefix("torch."): _product(device, dtype)
+        for dtype in dtypes
+        if dtype in _MULTIPLIED[device.type]
+    }
     return Ceilings(copy_gbps=_copy(device), matmul_tflops=products)
 
 
@@ -47,8 +55,13 @@ def _copy(device: torch.device) -> float:
 
 def _product(device: torch.device, dtype: torch.dtype) -> float:
     size = _SIZE[device.type]
-    a, b = (torch.randn(size, size, dtype=dtype, device=device) for _ in range(2))
-    milliseconds = time_calls([lambda: torch.mm(a, b)], device).low
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    if dtype.itemsize > 1:
+        multiply = partial(torch.mm, a, b)
+    else:
+        one = torch.ones((), device=device)
+        multiply = partial(torch._scaled_mm, a, b.mT, one, one, out_dtype=torch.bfloat16)  # noqa: SLF001 - the only one
+    milliseconds = time_calls([multiply], device).low
     return 2 * size**3 / milliseconds * 1e-9
 
 

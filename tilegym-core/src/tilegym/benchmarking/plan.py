@@ -53,6 +53,7 @@ def plan(
     quick: bool = False,
     backward: bool = False,
     samples: Mapping[str, Iterable[Sample]] | None = None,
+    graph: bool = False,
 ) -> Plan:
     """What to time.
 
@@ -64,6 +65,7 @@ def plan(
         quick: small cases alone; the smallest of every op come first, lest time run out before all ops had their turn.
         backward: gradients too, where an op has them.
         samples: by op, the cases instead of its contract's.
+        graph: whether the cases ask for a CUDA graph.
 
     Raises:
         UnknownOpError, UnknownBackendError, BackendUnavailableError: a name that nothing has, or nothing here.
@@ -80,7 +82,8 @@ def plan(
         servants = _candidates(name, device, left_out) if chosen is None else _able(name, chosen, left_out)
         for dtype in dtypes:
             try:
-                found = cases(name, dtype, quick=quick, samples=None if samples is None else samples[name])
+                of_op = None if samples is None else samples[name]
+                found = cases(name, dtype, quick=quick, samples=of_op, graph=graph)
             except ContractError as error:  # only an op that was named must take the dtype
                 if ops:
                     raise
@@ -95,6 +98,14 @@ def plan(
     if quick:
         entries.sort(key=itemgetter(0))
     return Plan(entries=tuple(entry for _, entry in entries), left_out=left_out)
+
+
+def compile_ahead(planned: Plan, device: torch.device, jobs: int) -> None:
+    """Have the kernels of a plan compiled before its first call, by those backends that can, in so many processes."""
+    for name in planned.backends:
+        compiler = registry.backends()[name].compile_ahead
+        if compiler is not None:
+            compiler([entry[:2] for entry in planned.entries if name in entry[2]], device, jobs)
 
 
 def _usable(name: str, device: torch.device) -> str:

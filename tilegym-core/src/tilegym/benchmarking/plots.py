@@ -1,21 +1,27 @@
-"""Plots: the speed of each backend by case, from the smallest to the largest, below the device's ceiling."""
+"""Plots: the speed of each backend by case, from the smallest to the largest, below the device's ceiling.
+
+Below that, where there are peers, how much longer they take.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from tilegym.benchmarking.beside import beside_peers
 from tilegym.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from tilegym.benchmarking.beside import Beside
     from tilegym.benchmarking.results import Ceilings, Results, Row, Unit
 
 SUFFIX: Final[Mapping[Unit, str]] = {"GB/s": "GBps", "TFLOP/s": "TFLOPS"}
 """How names of plots end."""
 _MARKERS: Final = "osD^vPX*"
+_WIDTH_OF_CASE: Final = 0.35  # inches, of many
 _FAR_APART: Final = 30  # rates that one linear axis cannot show, as those of an interpreter beside torch's
 
 
@@ -35,10 +41,17 @@ def plot(results: Results, folder: Path) -> list[Path]:
             groups.setdefault((row.op, row.dtype, row.direction), []).append(row)
     written = []
     for (op, dtype, direction), rows in groups.items():
-        unit = max(rows, key=lambda row: row.size).unit
+        unit = max(rows, key=lambda row: row.flops).unit
         with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-            figure = Figure(figsize=(8, 4.5), layout="constrained")
-            _draw(figure.subplots(), rows, unit, results.ceilings)
+            cases = {row.case: row for row in sorted(rows, key=lambda row: row.size)}  # case → a row with its size
+            beside = beside_peers(rows)
+            width = max(8.0, 2 + _WIDTH_OF_CASE * len(cases))
+            figure = Figure(figsize=(width, 7.5 if beside else 4.5), layout="constrained")
+            speeds, *ratios = figure.subplots(1 + bool(beside), sharex=True, squeeze=False)[:, 0]
+            _draw(speeds, cases, rows, unit, results.ceilings)
+            for axes in ratios:
+                _draw_ratios(axes, [*cases], beside)
+            _name_cases(figure.axes[-1], cases)
             figure.suptitle(f"{op}, {dtype}, {direction}, on {results.device.name}", x=0.01, ha="left")
             path = folder / f"{op}-{dtype}-{direction}-{SUFFIX[unit]}.png"
             try:
@@ -60,9 +73,8 @@ def check_installed() -> None:
         ) from error
 
 
-def _draw(axes: Any, rows: Sequence[Row], unit: Unit, ceilings: Ceilings) -> None:
+def _draw(axes: Any, cases: Mapping[str, Row], rows: Sequence[Row], unit: Unit, ceilings: Ceilings) -> None:
     """Lines of backends over the cases, peers dashed, and above them what the device allows."""
-    cases = {row.case: row for row in sorted(rows, key=lambda row: row.size)}  # case → a row with its size
     at = {case: index for index, case in enumerate(cases)}
     axes.plot(
         range(len(cases)),
@@ -78,9 +90,6 @@ def _draw(axes: Any, rows: Sequence[Row], unit: Unit, ceilings: Ceilings) -> Non
         places = [at[row.case] for row in own]
         (line,) = axes.plot(places, middle, marker=marker, linestyle="--" if peer else "-", label=backend)
         axes.fill_between(places, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set_xticks(range(len(cases)), [f"{case}\n{_size(row.size)}" for case, row in cases.items()])
-    axes.tick_params(axis="x", labelrotation=30 if len(cases) > 6 else 0)
-    axes.set_xlabel("case, and bytes moved")
     axes.set_ylabel(unit)
     rates = [_rate(row, unit, "median_ms") for row in rows]
     if max(rates) > _FAR_APART * min(rates):
@@ -89,6 +98,30 @@ def _draw(axes: Any, rows: Sequence[Row], unit: Unit, ceilings: Ceilings) -> Non
         axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+
+
+def _draw_ratios(axes: Any, cases: Sequence[str], beside: Sequence[Beside]) -> None:
+    """A line for each backend and peer; above 1 the backend is faster."""
+    axes.axhline(1, color="black", linestyle=":")
+    for one, marker in zip(beside, _MARKERS * len(beside), strict=False):
+        places = [cases.index(case) for case in one.ratios]
+        order = sorted(range(len(places)), key=places.__getitem__)
+        ratios = [*one.ratios.values()]
+        label = (
+            f"{one.peer} / {one.backend}\ngeometric mean {one.geometric_mean:.3f}\nworst {one.ratios[one.worst]:.3f}"
+        )
+        axes.plot([places[index] for index in order], [ratios[index] for index in order], marker=marker, label=label)
+    axes.set_ylabel("ratio of times")
+    if max(max(one.ratios.values()) for one in beside) > _FAR_APART:
+        axes.set_yscale("log")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+
+
+def _name_cases(axes: Any, cases: Mapping[str, Row]) -> None:
+    axes.set_xticks(range(len(cases)), [f"{case}\n{_size(row.size)}" for case, row in cases.items()])
+    axes.tick_params(axis="x", labelrotation=0 if len(cases) <= 6 else 30 if len(cases) <= 20 else 90)
+    axes.set_xlabel("case, and bytes moved")
 
 
 def _rate(row: Row, unit: Unit, field: str) -> float:

@@ -1,8 +1,9 @@
 """A run: each result is checked against float64 first, and a wrong one gets no timing.
 
-The check is that of the tests: the contract's own reference and error bound, on the whole result. In float64 it takes
-some ten times the memory of the case. A peer is held to the bound of the norm alone: it may round in between, as users'
-own code does.
+The check is that of the tests: the contract's own reference and error bound, on the whole result or, of a large call,
+on a part (`parts.py`). A peer is held to the bound of the norm alone: it may round in between, as users' own code does.
+
+The backends of a case are timed together, in rounds, so that the ratio of two times is not one of two clocks of a GPU.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ import torch
 
 from tilegym import registry
 from tilegym.benchmarking.ceilings import ceiling_of, unit_of
+from tilegym.benchmarking.parts import part_to_check
 from tilegym.benchmarking.results import Row
-from tilegym.benchmarking.timing import rotation, time_calls
+from tilegym.benchmarking.timing import attempt, current, rotation, time_in_turns
 from tilegym.errors import BenchmarkError, NoImplementationError, WrongAnswerError
+from tilegym.sharding import OUTPUT
 from tilegym.testing import measure
-from tilegym.testing.accuracy import by_name
+from tilegym.testing.accuracy import by_name, tensors_of
 from tilegym.testing.gradients import differentiable_outputs, measure_gradients
 from tilegym.text import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from torch import Tensor
+
     from tilegym.benchmarking.cases import Case
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Ceilings, Direction
     from tilegym.benchmarking.timing import Timing
-    from tilegym.contract import Contract
+    from tilegym.contract import Contract, Gradient
     from tilegym.op import Op
     from tilegym.testing import Accuracy
 
@@ -41,19 +46,27 @@ FAILED: Final = "failed: "
 _SLOW: Final = "too slow: "
 
 
+class _TooSlowError(Exception):
+    """A call takes longer than a call may."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """How a run is made."""
 
     device: torch.device
-    graph: bool = False
-    """Replay calls from a CUDA graph."""
+    graph: bool | None = None
+    """Replay calls from a CUDA graph; None: those of cases that ask for it."""
     seconds: float = 0.2
     """About how long each timing takes."""
     call_seconds: float = 5.0
     """A call that takes longer is not timed, nor are larger cases of its op and backend."""
     total_seconds: float | None = None
     """What has not begun by then is not run."""
+
+    def replays(self, case: Case) -> bool:
+        """Whether calls of a case are replayed from a CUDA graph."""
+        return self.device.type == "cuda" and (case.graph if self.graph is None else self.graph)
 
     def __post_init__(self) -> None:
         """Refuse what no device can do."""
@@ -64,58 +77,85 @@ class Options:
 
 
 def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
-    """A row for each case, direction and backend, as soon as it is known."""
+    """A row for each case, direction and backend, as soon as those of the case are known."""
     started = time.monotonic()
     too_slow: dict[tuple[str, str, str, Direction], str] = {}
     sets: list[dict[str, Any]] = []
     of_case: Case | None = None
     for case, direction, backends in planned.entries:
-        if case is not of_case:
+        keys = {backend: (case.op.name, case.dtype_name, backend, direction) for backend in backends}
+        outcomes: dict[str, Timing | str] = {
+            backend: f"not run: {too_slow[key]}" for backend, key in keys.items() if key in too_slow
+        }
+        if options.total_seconds is not None and time.monotonic() - started > options.total_seconds:
+            outcomes = dict.fromkeys(backends, f"not run: the {options.total_seconds:g} s of this run were over")
+        wanted = [backend for backend in backends if backend not in outcomes]
+        if wanted and case is not of_case:
             sets.clear()  # first, so that two cases need never be held at once
             sets, of_case = rotation(case.arguments(options.device), case.forward.bytes, options.device), case
+        outcomes |= measured(case, direction, wanted, sets, options)
         for backend in backends:
-            key = (case.op.name, case.dtype_name, backend, direction)
-            outcome: Timing | str
-            if options.total_seconds is not None and time.monotonic() - started > options.total_seconds:
-                outcome = f"not run: the {options.total_seconds:g} s of this run were over"
-            elif key in too_slow:
-                outcome = f"not run: {too_slow[key]}"
-            else:
-                outcome = measured(case, direction, backend, sets, options)
-                if isinstance(outcome, str) and outcome.startswith(_SLOW):
-                    too_slow[key] = f"at {case.sample.name} {outcome}"
+            outcome = outcomes[backend]
+            if isinstance(outcome, str) and outcome.startswith(_SLOW):
+                too_slow[keys[backend]] = f"at {case.sample.name} {outcome}"
             yield _row(case, direction, backend, outcome, ceilings, options)
 
 
 def measured(
-    case: Case, direction: Direction, backend: str, sets: list[dict[str, Any]], options: Options
-) -> Timing | str:
-    """The timing, or why there is none; whatever is wrong with one backend, nothing is raised.
+    case: Case, direction: Direction, backends: Sequence[str], sets: list[dict[str, Any]], options: Options
+) -> dict[str, Timing | str]:
+    """The timing on each backend, or why there is none; whatever is wrong with one of them, nothing is raised.
 
     Args:
         case: what is called.
         direction: what of it is timed.
-        backend: its name.
+        backends: their names.
         sets: arguments, which calls take in turn; the first are those of the case, whose result is checked.
         options: how to time.
     """
-    try:
-        calls = calls_of(case, direction, backend, sets)
-        took = _seconds_of(calls[-1], options.device)
-        if took > options.call_seconds:
-            return f"{_SLOW}one call took {took:.1f} s, and may take {options.call_seconds:g} s"
-        seconds = max(options.seconds, 2.5 * took)  # three calls at the least, for a median and a spread
-        return time_calls(calls, options.device, seconds=seconds, graph=options.graph)
-    except WrongAnswerError as error:
+    outcomes: dict[str, Timing | str] = {}
+    calls: dict[str, Sequence[Callable[[], Any]]] = {}
+    graph = options.replays(case)
+    with current(options.device, graph=graph):
+        for backend in backends:
+            made = attempt(partial(_patient_calls, case, direction, backend, sets, options))
+            if isinstance(made, Exception):
+                outcomes[backend] = _reason(made, options.device)
+            else:
+                calls[backend] = made
+        timings = time_in_turns(calls, options.device, seconds=options.seconds, graph=graph)
+    return outcomes | {
+        backend: _reason(found, options.device) if isinstance(found, Exception) else found
+        for backend, found in timings.items()
+    }
+
+
+def _patient_calls(
+    case: Case, direction: Direction, backend: str, sets: Sequence[dict[str, Any]], options: Options
+) -> Sequence[Callable[[], Any]]:
+    """The calls to time.
+
+    Raises:
+        _TooSlowError: one takes longer than a call may.
+    """
+    calls = calls_of(case, direction, backend, sets)
+    took = _seconds_of(calls[-1], options.device)
+    if took > options.call_seconds:
+        raise _TooSlowError(f"one call took {took:.1f} s, and may take {options.call_seconds:g} s")
+    return calls
+
+
+def _reason(error: Exception, device: torch.device) -> str:
+    """What an error says of a backend."""
+    if isinstance(error, WrongAnswerError):
         return f"{WRONG}{error}"
-    except NoImplementationError as error:
+    if isinstance(error, NoImplementationError):
         return f"refused: {describe(error)}"
-    except torch.OutOfMemoryError:
-        return f"not run: {options.device} has too little memory for it and its reference in float64"
-    except BenchmarkError:  # holds for every row
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever one backend raises, the others are timed
-        return f"{FAILED}{describe(error)}"
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"not run: {device} has too little memory for it and its reference in float64"
+    if isinstance(error, _TooSlowError):
+        return f"{_SLOW}{error}"
+    return f"{FAILED}{describe(error)}"
 
 
 def _seconds_of(call: Callable[[], Any], device: torch.device) -> float:
@@ -152,8 +192,12 @@ def checked_calls(
     """
     calls = [partial(op.function, **arguments, backend=backend) for arguments in sets]
     result = calls[0]()
+    part = part_to_check(op, contract, sets[0])
+    outputs = tensors_of(result)
+    if len(outputs) == len(contract.outputs):  # else they are those of a list, which no way to split is for
+        outputs = [part.of(one, name, OUTPUT) for name, one in zip(contract.outputs, outputs, strict=True)]
     try:
-        found = measure(contract, sets[0], result)
+        found = measure(contract, dict(part.arguments), outputs)
     except AssertionError as error:  # it has another shape
         raise WrongAnswerError(str(error)) from None
     _check(by_name(contract, found), backend)
@@ -179,11 +223,37 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Seque
         )
         call = partial(torch.autograd.grad, outputs, [*leaves.values()], grads, retain_graph=True)
         if not calls:
-            found = dict(zip(leaves, call(), strict=True))
-            accuracies = measure_gradients(case.contract, gradient, arguments, grads, found)
-            _check({f"gradient of {name}": accuracy for name, accuracy in accuracies.items()}, backend)
+            _check_gradients(case, gradient, backend, arguments, outputs, leaves, grads)
         calls.append(call)
     return calls
+
+
+def _check_gradients(
+    case: Case,
+    gradient: Gradient,
+    backend: str,
+    arguments: dict[str, Any],
+    outputs: tuple[Tensor, ...],
+    leaves: dict[str, Tensor],
+    grads: tuple[Tensor, ...],
+) -> None:
+    """Check the gradients of a part, from gradients of the outputs that are 0 elsewhere, since parts share inputs."""
+    part = part_to_check(case.op, case.contract, arguments)
+    names = gradient.outputs or case.contract.outputs
+    wholes = grads
+    if part.cuts:
+        wholes = tuple(map(torch.zeros_like, grads))
+        for name, whole, grad in zip(names, wholes, grads, strict=True):
+            part.of(whole, name, OUTPUT).copy_(part.of(grad, name, OUTPUT))
+    found = torch.autograd.grad(outputs, [*leaves.values()], wholes, retain_graph=True)
+    accuracies = measure_gradients(
+        case.contract,
+        gradient,
+        dict(part.arguments),
+        tuple(part.of(grad, name, OUTPUT) for name, grad in zip(names, grads, strict=True)),
+        {name: part.of(one, name) for name, one in zip(leaves, found, strict=True)},
+    )
+    _check({f"gradient of {name}": accuracy for name, accuracy in accuracies.items()}, backend)
 
 
 def _check(accuracies: Mapping[str, Accuracy], backend: str) -> None:
@@ -219,7 +289,7 @@ def _row(
         ceiling_percent=None,
         intensity=intensity,
         error=None,
-        graph=options.graph,
+        graph=options.replays(case),
     )
     if isinstance(outcome, str):
         return replace(row, error=outcome)

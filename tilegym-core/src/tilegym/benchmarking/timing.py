@@ -1,26 +1,37 @@
 """Times calls: cold caches, inputs in rotation, and the median with its spread.
 
-On a GPU `triton.testing.do_bench` overwrites the L2 cache before each call; replayed from a CUDA graph, and on a CPU,
-calls take turns on as many sets of inputs as together outgrow the cache (at most `_MOST_SETS`, so that the smallest
-cases stay in it: what they show is the cost of a call).
+What is to be compared is timed together, in rounds: each has some calls, then the next. A GPU that grows warm gives the
+same kernel other clocks, by some 10 % on one that is held to its power limit, and these must not make a difference.
+
+On a GPU the L2 cache is overwritten before each call; replayed from a CUDA graph, and on a CPU, calls take turns on as
+many sets of inputs as together outgrow the cache (at most `_MOST_SETS`, so that the smallest cases stay in it: what
+they show is the cost of a call).
 """
 
 from __future__ import annotations
 
 import itertools
 import statistics
+import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 
-from tilegym.errors import BenchmarkError
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    Clock = Callable[[float], list[float]]
+    """Makes calls for about so many seconds, one at the least: milliseconds of each, or of several as their mean."""
+
+T = TypeVar("T")
 _MOST_SETS: Final = {"cuda": 32, "cpu": 4}
-_LEAST_TIMES: Final = 3  # else a median and a spread say nothing
+_ROUNDS: Final = 5
+_LEAST_ROUNDS: Final = 3  # of calls that take longer than they should; else a median and a spread say nothing
+_READING: Final = 1e-3  # seconds that short calls are read together for, on a CPU and in a graph
+_FLUSHED: Final = 256 * 2**20  # bytes, more than any GPU's L2 cache
 _CPU_CACHE: Final = 32 * 2**20  # more than the last level of most CPUs; torch does not tell
 
 
@@ -60,50 +71,159 @@ def _copied(value: Any) -> Any:
     return copy.requires_grad_(value.requires_grad)
 
 
-def time_calls(
-    calls: Sequence[Callable[[], Any]], device: torch.device, *, seconds: float = 0.2, graph: bool = False
-) -> Timing:
-    """Time calls that do the same on inputs of their own, in turn.
+def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device, *, seconds: float = 0.2) -> Timing:
+    """Time calls that do the same on inputs of their own, in turn; see `time_in_turns`."""
+    found = time_in_turns({"": calls}, device, seconds=seconds)[""]
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def time_in_turns(
+    groups: Mapping[str, Sequence[Callable[[], Any]]],
+    device: torch.device,
+    *,
+    seconds: float = 0.2,
+    graph: bool = False,
+) -> dict[str, Timing | Exception]:
+    """Time several ways to do one thing, in rounds; of each the timing, or what it raised.
 
     Args:
-        calls: each enqueues one run.
+        groups: by name, calls that do the same on inputs of their own; each enqueues one run, and ran once before.
         device: where they run.
-        seconds: about how long to measure.
+        seconds: about how long to measure each.
         graph: on a GPU, replay them from a CUDA graph, so that what the CPU spends on a call does not count.
-
-    Raises:
-        BenchmarkError: the device is a GPU and Triton is not installed.
     """
+    with current(device):
+        return _in_turns(groups, device, seconds, graph=graph)
+
+
+@contextmanager
+def current(device: torch.device, *, graph: bool = False) -> Iterator[None]:
+    """A GPU as the current one; for graphs, with a stream that they can capture.
+
+    Calls that are to be timed from a graph are made in here: a backward runs on the stream of its forward.
+    """
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            if graph:
+                stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                stream.wait_stream(torch.cuda.current_stream(device))
+                stack.enter_context(torch.cuda.stream(stream))
+        yield
+
+
+def _in_turns(
+    groups: Mapping[str, Sequence[Callable[[], Any]]], device: torch.device, seconds: float, *, graph: bool
+) -> dict[str, Timing | Exception]:
+    clocks: dict[str, Clock] = {}
+    failed: dict[str, Exception] = {}
+    for name, calls in groups.items():
+        clock = attempt(partial(_clock, calls, device, graph=graph))
+        if isinstance(clock, Exception):
+            failed[name] = clock
+        else:
+            clocks[name] = clock
+    times: dict[str, list[float]] = {name: [] for name in clocks}
+    stop = time.monotonic() + seconds * len(clocks)
+    for number in range(_ROUNDS):
+        if number >= _LEAST_ROUNDS and time.monotonic() > stop:
+            break
+        for name in _from(number, [name for name in clocks if name not in failed]):  # nobody always comes first
+            more = attempt(partial(clocks[name], seconds / _ROUNDS))
+            if isinstance(more, Exception):
+                failed[name] = more
+            else:
+                times[name] += more
+    return {name: failed[name] if name in failed else _timing(times[name]) for name in groups}
+
+
+def attempt(function: Callable[[], T]) -> T | Exception:
+    """What a function returns, or what it raises: whatever is wrong with one backend, the others are timed."""
+    try:
+        return function()
+    except Exception as error:  # noqa: BLE001 - as said above
+        return error
+
+
+def _from(first: int, names: Sequence[str]) -> Iterable[str]:
+    """All names, from the one at `first` on and around."""
+    return (names[(first + index) % len(names)] for index in range(len(names)))
+
+
+def _timing(times: Sequence[float]) -> Timing:
+    low, _, _, high = statistics.quantiles(times, n=5, method="inclusive")
+    return Timing(median=statistics.median(times), low=low, high=high)
+
+
+def _clock(calls: Sequence[Callable[[], Any]], device: torch.device, *, graph: bool) -> Clock:
     turn = itertools.cycle(calls)
 
     def run() -> None:
         next(turn)()
 
-    if device.type == "cuda":
-        return _on_gpu(run, device, seconds, graph=graph)
-    return _on_cpu(run, seconds)
+    if device.type == "cpu":
+        return _cpu_clock(run)
+    if graph:
+        return _graph_clock(run, len(calls), device)
+    overwritten = torch.empty(_FLUSHED, dtype=torch.uint8, device=device)
+    return _event_clock(run, device, before=overwritten.zero_)
 
 
-def _on_gpu(run: Callable[[], None], device: torch.device, seconds: float, *, graph: bool) -> Timing:
-    try:
-        from triton.testing import do_bench, do_bench_cudagraph
-    except ImportError as error:
-        raise BenchmarkError(f"timing on a GPU needs Triton: python3 -m pip install triton ({error})") from error
-    milliseconds = 1000 * seconds
-    quantiles = [0.2, 0.5, 0.8]
-    with torch.cuda.device(device):  # which is where Triton's events and its cache are
-        if graph:
-            low, median, high = do_bench_cudagraph(run, rep=milliseconds / 10, quantiles=quantiles)  # replayed 10 times
-        else:
-            low, median, high = do_bench(run, warmup=milliseconds / 4, rep=milliseconds, quantiles=quantiles)
-    return Timing(median=median, low=low, high=high)
+def _cpu_clock(run: Callable[[], None]) -> Clock:
+    together = max(1, int(_READING / _seconds_of(run)))
+
+    def clock(seconds: float) -> list[float]:
+        times: list[float] = []
+        stop = time.perf_counter() + seconds
+        while not times or time.perf_counter() < stop:
+            times.append(1000 * _seconds_of(run, together) / together)
+        return times
+
+    return clock
 
 
-def _on_cpu(run: Callable[[], None], seconds: float) -> Timing:
-    from torch.utils.benchmark import Timer
+def _seconds_of(run: Callable[[], Any], count: int = 1) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        run()
+    return time.perf_counter() - started
 
-    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
-    times = [1000 * each for each in timer.blocked_autorange(min_run_time=seconds).times]
-    times += [1000 * timer.timeit(1).mean for _ in range(_LEAST_TIMES - len(times))]
-    low, _, _, high = statistics.quantiles(times, n=5, method="inclusive")
-    return Timing(median=statistics.median(times), low=low, high=high)
+
+def _graph_clock(run: Callable[[], None], sets: int, device: torch.device) -> Clock:
+    def finished() -> None:
+        run()
+        torch.cuda.synchronize(device)
+
+    finished()
+    count = max(sets, int(_READING / _seconds_of(finished)))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(device)):
+        for _ in range(count):
+            run()
+    return _event_clock(graph.replay, device, calls=count)
+
+
+def _event_clock(
+    run: Callable[[], Any], device: torch.device, *, before: Callable[[], Any] = lambda: None, calls: int = 1
+) -> Clock:
+    """Times `run`, which makes so many calls, on the GPU itself, each time after `before`."""
+
+    def times(count: int) -> list[float]:
+        event = partial(torch.cuda.Event, enable_timing=True)
+        events = [(event(), event()) for _ in range(count)]
+        for start, end in events:
+            before()
+            start.record()
+            run()
+            end.record()
+        torch.cuda.synchronize(device)
+        return [start.elapsed_time(end) / calls for start, end in events]
+
+    def clock(seconds: float) -> list[float]:
+        run()  # not timed: the GPU had nothing to do, so that it would wait for the CPU within the time
+        return times(max(1, int(seconds / took)))
+
+    took = _seconds_of(lambda: times(3)) / 3
+    return clock

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def materialize(
-    sample: Sample, *, dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+    sample: Sample,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    drawn_there: bool = False,
 ) -> dict[str, Any]:
     """The sample's arguments by name, with its tensors made.
 
@@ -23,31 +28,32 @@ def materialize(
         dtype: that of every tensor whose spec names none.
         device: where the tensors are put; the values do not depend on it. "meta": shapes and strides alone, at once.
         seed: of the values; the argument's name is mixed in.
+        drawn_there: draw the values on the device, where they are other ones; a GPU does so far faster.
     """
     where = torch.device(device)
 
     def made(value: Any, seed: int) -> Any:
         if isinstance(value, list):
             return [made(one, seed + index) for index, one in enumerate(value)]
-        return _make(value, dtype, where, seed) if isinstance(value, TensorSpec) else value
+        return _make(value, dtype, where, seed, drawn_there) if isinstance(value, TensorSpec) else value
 
     return {name: made(value, seed + zlib.crc32(name.encode())) for name, value in sample.args.items()}
 
 
-def _make(spec: TensorSpec, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
+def _make(spec: TensorSpec, dtype: torch.dtype, device: torch.device, seed: int, drawn_there: bool) -> Tensor:
     if device.type == "meta":
         return _laid_out(torch.empty(spec.shape, dtype=spec.dtype or dtype, device=device), spec.layout)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device if drawn_there else "cpu").manual_seed(seed)
     values = _fill(spec, generator).to(spec.dtype or dtype)
     return _laid_out(values.to(device), spec.layout)
 
 
 def _fill(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     if spec.fill == "positive":
-        return torch.rand(spec.shape, generator=generator) + 0.5
+        return torch.rand(spec.shape, generator=generator, device=generator.device) + 0.5
     if spec.fill == "indices":
         return torch.arange(spec.shape[-1] - 1, -1, -1).expand(spec.shape).clone()
-    values = torch.randn(spec.shape, generator=generator)
+    values = torch.randn(spec.shape, generator=generator, device=generator.device)
     if spec.fill == "large":
         return values * 100
     if spec.fill == "offset":

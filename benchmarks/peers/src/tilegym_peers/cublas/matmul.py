@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -33,6 +35,12 @@ def why_not(
     return None
 
 
+@functools.cache
+def _one(device: torch.device) -> Tensor:
+    """No scale; made once, lest a call take two kernels more."""
+    return torch.ones((), device=device)
+
+
 @register_impl("matmul", backend="cublas", supports=why_not)
 def matmul(
     a: Tensor,
@@ -49,9 +57,14 @@ def matmul(
 ) -> Tensor:
     a, b = a.mT if trans_a else a, b.mT if trans_b else b
     if a.dtype in _FLOAT8:
-        first, second = (
-            torch.ones((), device=a.device) if scale is None else scale.reshape(()) for scale in (scale_a, scale_b)
+        first, second = (_one(a.device) if scale is None else scale.reshape(()) for scale in (scale_a, scale_b))
+        product: Tensor = torch._scaled_mm(  # noqa: SLF001 - PyTorch's only one
+            a,
+            b,
+            first,
+            second,
+            out_dtype=out_dtype,
+            use_fast_accum=False,  # which would add up in fewer bits than the contract has
         )
-        product: Tensor = torch._scaled_mm(a, b, first, second, out_dtype=out_dtype)  # noqa: SLF001 - PyTorch's only one
         return product
     return torch.matmul(a, b) if bias is None else torch.addmm(bias, a, b)

@@ -1,0 +1,31 @@
+"""The cases whose speed on an H200 the project is held to, each beside what others have for it."""
+
+import torch
+
+from tilegym import registry
+from tilegym.benchmarking.sweep import Series
+
+GRAPHS = ("matmul", "bmm", "fmha_decode", "mla_decoding_split_kv")
+"""Whose small cases would show what the CPU spends on a call; group_gemm is another launch in a graph."""
+CASES = {
+    "matmul": ["4096x4096x4096", "8192x8192x8192", "4096x14336x4096", "16x14336x4096", "16x14336x4096-trans_b"],
+    "bmm": ["16x2048x2048x2048"],
+    "group_gemm": ["8x2048x4096x4096"],
+    "fmha": [
+        f"{name}{causal}"
+        for name in ("B4-H32-S4096-D128", "B4-H32-S8192-D64", "B2-H16-S4096-D256")
+        for causal in ("-causal", "")
+    ],
+    "fmha_decode": ["B16-H32/8-S8192-D128", "B16-H32/8-S1024-D128"],
+    "mla": ["B4-H16-S4096-D128+64-causal"],
+    "mla_decoding_split_kv": ["B32-H16-S8192-D512+64"],
+}
+"""By op, names of cases among its contract's `benchmarks`."""
+
+
+def series(op: str, names: list[str]) -> Series:
+    known = {sample.name: sample for sample in registry.get_op(op).contract.benchmarks()}
+    return Series(op=op, dtypes=(torch.bfloat16,), samples=tuple(known[name] for name in names), graph=op in GRAPHS)
+
+
+SWEEP = [series(op, names) for op, names in CASES.items()]
