@@ -119,6 +119,28 @@ def test_ligers_functions_get_their_arguments():
     assert {"rms_norm", "silu_and_mul", "softmax"} <= right
 
 
+def test_cublas_multiplies_float8_as_the_contract_does():
+    args = {
+        "a": TensorSpec(shape=(5, 32)),
+        "b": TensorSpec(shape=(64, 32)),
+        "trans_b": True,
+        "out_dtype": torch.bfloat16,
+    }
+    peer = load_implementation("matmul", "cublas")
+    for more in ({}, {f"scale_{name}": TensorSpec(shape=(1,), fill="positive", dtype=torch.float32) for name in "ab"}):
+        arguments = materialize(Sample(name="s", args={**args, **more}), dtype=torch.float8_e4m3fn)
+        assert_accurate(peer.contract, arguments, peer(arguments))
+
+
+def test_sdpa_decodes_as_the_contract_does():
+    """By FlashAttention, which PyTorch has for the CPU too; cuDNN's file differs in a name."""
+    keys = TensorSpec(shape=(2, 2, 70, 64))
+    args = {"q": TensorSpec(shape=(2, 8, 1, 64)), "k": keys, "v": keys, "sm_scale": 0.2}
+    peer = load_implementation("fmha_decode", "sdpa-flash")
+    arguments = materialize(Sample(name="s", args=args), dtype=torch.bfloat16)
+    assert_accurate(peer.contract, arguments, peer(arguments))
+
+
 @pytest.mark.slow
 def test_compiled_code_is_right_and_differentiable():
     arguments = materialize(Sample(name="s", args={"x": TensorSpec(shape=(4, 33))}), dtype=torch.float32)

@@ -149,6 +149,108 @@ def test_help_does_not_wait_for_torch():
     assert done.stdout.split() == ["0", "True", "False"]
 
 
+# -- sweeps -----------------------------------------------------------------------------------------------------------
+
+SWEEP = """
+import torch
+from tilegym.benchmarking.sweep import Series
+from tilegym.contract import Sample, TensorSpec
+
+def series(op, name, *dtypes):
+    samples = [Sample(name=f"{m}x8", args={name: TensorSpec(shape=(m, 8))}) for m in (32, 64)]
+    return Series(op=op, dtypes=dtypes, samples=tuple(samples), graph=True)
+
+SWEEP = [series("softmax", "x", torch.bfloat16, torch.float32), series("relu", "x", torch.float32)]
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A file with cases of softmax in two dtypes and of relu in one."""
+    tilegym.register_impl("relu", "mine")(lambda x: x.relu())
+    file = tmp_path / "few.py"
+    file.write_text(SWEEP)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), ["softmax bfloat16", "softmax float32", "relu float32"]),
+        (("relu",), ["relu float32"]),
+        (("--dtype", "bf16,fp16"), ["softmax bfloat16"]),
+    ],
+)
+def test_a_sweep_is_timed_in_its_own_dtypes(sweep, tmp_path, options, expected):
+    done = bench(*options, "--sweep", sweep, "--device", "cpu", "--json", tmp_path / "run.json")
+    assert done.exit_code == 0, done.output
+    rows = read(tmp_path / "run.json").rows
+    assert [(f"{row.op} {row.dtype}", row.case) for row in rows] == [
+        (name, case) for name in expected for case in ("32x8", "64x8")
+    ]
+    assert [(row.error, row.graph) for row in rows] == [(None, False)] * len(rows)  # a CPU has no graphs
+
+
+def test_results_of_a_sweep_have_its_name(sweep, tmp_path):
+    pytest.importorskip("matplotlib")
+    done = bench("--sweep", sweep, "--device", "cpu", "--results", tmp_path / "results")
+    assert done.exit_code == 0, done.output
+    (file,) = (tmp_path / "results").rglob("*.json")
+    assert file.name == read(file).date[:19].replace(":", "") + "-few.json"
+
+
+def test_a_run_may_be_bounded(sweep, tmp_path):
+    assert bench("--sweep", sweep, "--device", "cpu", "--seconds", "0", "--json", tmp_path / "run.json").exit_code == 0
+    errors = [row.error for row in read(tmp_path / "run.json").rows]
+    assert errors == ["not run: the 0 s of this run were over"] * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read: FileNotFoundError"),
+        ("1 / 0", "cannot be read: ZeroDivisionError: division by zero"),
+        ("SWEEPS = []", "expected SWEEP, a sequence of tilegym.benchmarking.sweep.Series"),
+        ("SWEEP = ['softmax']", "expected SWEEP, a sequence of tilegym.benchmarking.sweep.Series"),
+    ],
+)
+def test_a_file_that_is_no_sweep_is_a_message(tmp_path, text, message):
+    file = tmp_path / "none.py"
+    if text is not None:
+        file.write_text(text)
+    done = bench("--sweep", file, "--device", "cpu")
+    assert isinstance(done.exception, BenchmarkError)
+    assert f"sweep {file}" in str(done.exception)
+    assert message in str(done.exception)
+
+
+def test_kernels_are_compiled_before_the_first_call_if_so_wanted(site, tmp_path):
+    """Of the calls that the backend takes part in, by the backend itself."""
+    log = f"__import__('pathlib').Path({str(tmp_path / 'log')!r})"
+    told = "f'{len(calls)} calls on {device}, {jobs} jobs'"
+    ahead = f"lambda calls, device, jobs: {log}.write_text({told})"
+    site.backend("ours", f"compile_ahead={ahead}", ops={"softmax": f"return {log}.exists() and x.softmax(-1)"})
+    command = ("softmax", "--device", "cpu", "--backends", "ours,mine")
+    assert bench(*command).exit_code == 1  # nothing was compiled
+    assert bench(*command, "--jobs", "3").exit_code == 0
+    assert (tmp_path / "log").read_text() == "2 calls on cpu, 3 jobs"
+
+
+def test_ratios_to_peers_are_shown(site, monkeypatch):
+    site.backend("theirs", "auto=False, peer=True", ops={"softmax": "return x.softmax(-1)"})
+    milliseconds = {("mine", 0): 2.0, ("theirs", 0): 1.0, ("mine", 1): 2.0, ("theirs", 1): 8.0}
+    cases = iter(range(2))
+
+    def time_in_turns(groups, *_, **__):
+        case = next(cases)
+        return {name: Timing(median=milliseconds[name, case], low=1.0, high=9.0) for name in groups}
+
+    monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
+    done = bench("softmax", "--device", "cpu")
+    shown = done.stdout.partition("Beside peers: their time / the backend's")[2].split()
+    assert shown[-9:] == ["softmax", "bfloat16", "forward", "mine", "theirs", "2", "1.414", "0.500", "4x8"]
+
+
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
