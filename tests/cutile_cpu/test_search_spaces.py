@@ -7,7 +7,7 @@ import torch
 
 import tilegym
 from tilegym.benchmarking.cases import cases
-from tilegym.benchmarking.suite import calls_of
+from tilegym.benchmarking.checked import calls_of
 from tilegym_cutile import tuning
 
 CPU = torch.device("cpu")

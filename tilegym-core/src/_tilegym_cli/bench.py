@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
+from _tilegym_cli.bench_tables import by_label, label, milliseconds, show_run
+
 if TYPE_CHECKING:
     import torch
 
     from tilegym.benchmarking.plan import Plan
-    from tilegym.benchmarking.results import Results, Row
+    from tilegym.benchmarking.results import Results
     from tilegym.benchmarking.suite import Options
 
 _QUICK_SECONDS: Final = 75.0  # what else a quick run does leaves it under 2 minutes
@@ -104,7 +105,7 @@ def run(
     if jobs:
         compile_ahead(planned, where, jobs)
     found = _measure(begun, planned, options, targets)
-    _show(found, planned)
+    show_run(found, planned)
     folders = [path for path in (plot, kept and kept.with_suffix("")) if path is not None]
     for path in (*targets, *(file for folder in folders for file in plots.plot(found, folder))):
         typer.echo(f"wrote {path}")
@@ -136,13 +137,19 @@ def compare(
     target = console()
     changes = sorted(found.changes, key=lambda change: -(change.ratio or 0.0))
     cells = [
-        (*_label(one.before), _ms(one.before), _ms(one.after), _ratio(one.ratio), one.slower(threshold))
+        (
+            *label(one.before),
+            milliseconds(one.before),
+            milliseconds(one.after),
+            _ratio(one.ratio),
+            one.slower(threshold),
+        )
         for one in changes
     ]
     headings = ("op", "case", "dtype", "way", "backend", "ms before", "after", "ratio", "slower")
     table(target, f"{before} → {after}", headings, cells)
-    lines(target, f"Only in {before}", _by_label(found.only_before))
-    lines(target, f"Only in {after}", _by_label(found.only_after))
+    lines(target, f"Only in {before}", by_label(found.only_before))
+    lines(target, f"Only in {after}", by_label(found.only_after))
     if found.geometric_mean is not None:
         show(target, f"Geometric mean of the ratios: {found.geometric_mean:.3f}")
     if any(change.slower(threshold) for change in changes):
@@ -227,59 +234,9 @@ def _measure(begun: Results, planned: Plan, options: Options, targets: list[Path
             begun = replace(begun, rows=(*begun.rows, row))
             for path in targets:
                 write(begun, path)
-            progress.update(task, advance=1, description=" ".join(_label(row)))
+            progress.update(task, advance=1, description=" ".join(label(row)))
     return begun
-
-
-def _label(row: Row) -> tuple[str, ...]:
-    return row.op, row.case, row.dtype, row.direction, row.backend
-
-
-def _by_label(rows: tuple[Row, ...]) -> dict[str, str]:
-    return {" ".join(_label(row)): row.error or f"{_ms(row)} ms" for row in rows}
-
-
-def _ms(row: Row) -> str | None:
-    return None if row.median_ms is None else f"{row.median_ms:.4g}"
 
 
 def _ratio(ratio: float | None) -> str | None:
     return None if ratio is None else f"{ratio:.3f}"
-
-
-def _show(found: Results, planned: Plan) -> None:
-    """The table, and below it what has no timing, and why."""
-    from _tilegym_cli.tables import console, lines, table
-    from tilegym.benchmarking.beside import beside_peers
-
-    target = console()
-    matmul = ", ".join(f"{dtype} {value:.4g}" for dtype, value in found.ceilings.matmul_tflops.items())
-    facts = {
-        "device": found.device.name,
-        "ceilings": f"copy {found.ceilings.copy_gbps:,.0f} GB/s; matrix product {matmul or 'none'} TFLOP/s",
-    }
-    lines(target, "Here", facts)
-    rows = sorted(found.rows, key=attrgetter("op", "dtype"))
-    cells = [
-        (*_label(row), _ms(row), _spread(row), f"{row.rate:,.4g}", row.unit, f"{row.ceiling_percent:.1f}")
-        for row in rows
-        if row.rate is not None and row.ceiling_percent is not None
-    ]
-    headings = ("op", "case", "dtype", "way", "backend", "ms", "20-80 %", "rate", "unit", "% of ceiling")
-    table(target, "Medians; results were right", headings, cells)
-    beside = [
-        (
-            *(one.op, one.dtype, one.direction, one.backend, one.peer, len(one.ratios)),
-            *(f"{one.geometric_mean:.3f}", f"{one.ratios[one.worst]:.3f}", one.worst),
-        )
-        for one in beside_peers(found.rows)
-    ]
-    if beside:
-        names = ("op", "dtype", "way", "backend", "peer", "cases", "geometric mean", "worst", "at")
-        table(target, "Beside peers: their time / the backend's", names, beside)
-    lines(target, "Not timed", {" ".join(_label(row)): row.error for row in rows if row.error is not None})
-    lines(target, "Left out", dict(planned.left_out))
-
-
-def _spread(row: Row) -> str:
-    return f"{row.low_ms:.4g}-{row.high_ms:.4g}"

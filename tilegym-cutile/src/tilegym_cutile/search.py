@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import cuda.tile as ct
 import torch
 
-from tilegym.benchmarking.suite import calls_of, measured
+from tilegym.benchmarking.checked import calls_of
+from tilegym.benchmarking.suite import measured
 from tilegym.benchmarking.timing import rotation
 from tilegym_cutile import tuning
 

@@ -12,8 +12,8 @@ import torch
 
 from tilegym import registry
 from tilegym.availability import why_unusable
+from tilegym.benchmarking.checked import checked_calls
 from tilegym.benchmarking.plots import SUFFIX
-from tilegym.benchmarking.suite import checked_calls
 from tilegym.benchmarking.timing import rotation, time_calls
 from tilegym.errors import NoImplementationError, RegistrationError
 from tilegym.selection import candidates_of

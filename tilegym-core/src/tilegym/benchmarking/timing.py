@@ -126,7 +126,7 @@ def _in_turns(
         else:
             clocks[name] = clock
     times: dict[str, list[float]] = {name: [] for name in clocks}
-    stop = time.monotonic() + seconds * len(clocks)
+    stop = time.monotonic() + 2 * seconds * len(clocks)
     for number in range(_ROUNDS):
         if number >= _LEAST_ROUNDS and time.monotonic() > stop:
             break
