@@ -30,6 +30,7 @@ from tilegym.errors import (
     WrongAnswerError,
 )
 from tilegym.testing import materialize
+from tilegym.testing.accuracy import tensors_of
 
 CPU = torch.device("cpu")
 BF16 = torch.bfloat16
@@ -385,6 +386,29 @@ def test_a_call_that_moves_much_is_split_too(monkeypatch):
     assert shapes(found) == {"a": (1, 64), "b": (10, 64)}
     product = torch.arange(60).reshape(2, 30)
     assert torch.equal(found.of(product, "output"), product[1:, 20:])
+
+
+@pytest.mark.parametrize("name", [name for name in registry.op_names() if "." not in name])
+def test_a_part_of_every_call_is_a_call_that_gives_the_part(name, monkeypatch):
+    monkeypatch.setattr(parts, "CHECKED_FLOPS", 1)
+    monkeypatch.setattr(parts, "CHECKED_BYTES", 1)
+    op = registry.get_op(name)
+    contract = op.contract
+
+    def outputs(arguments):
+        semantic = {name: value for name, value in arguments.items() if name not in contract.hints}
+        return tensors_of(contract.fake(*contract.canonical(**semantic)))
+
+    split = 0
+    for sample in (*contract.samples(), *contract.benchmarks()):
+        arguments = materialize(sample, dtype=contract.dtypes[0], device="meta")
+        found = parts.part_to_check(op, contract, arguments)
+        if found.cuts:
+            split += 1
+            wholes = zip(contract.outputs, outputs(arguments), strict=True)
+            parted = [found.of(whole, output, "output") for output, whole in wholes]
+            assert [one.shape for one in parted] == [one.shape for one in outputs(found.arguments)]
+    assert split > 5 or name in ("dropout", "group_gemm", "splitk_reduce")  # of which there are no parts
 
 
 def test_an_error_in_the_part_is_found(softmax, clock, monkeypatch):

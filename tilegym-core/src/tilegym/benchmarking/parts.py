@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from tilegym.torch_ops import OUT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -58,6 +60,8 @@ def part_to_check(op: Op, contract: Contract, arguments: Mapping[str, Any]) -> P
         if excess <= 1 or contract.sharding is None:
             return part
         named = dict(zip(op.canonical_parameters, canonical, strict=True))
+        if named.get(OUT) is not None:  # it has the whole's shape
+            return part
         cut = next(_cuts(contract.sharding(*canonical), part.arguments, named, excess), None)
         if cut is None:
             return part
