@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
@@ -46,6 +46,8 @@ def attention_forward(
     N: ct.Constant[int],
     D: ct.Constant[int],
     P: ct.Constant[int],
+    LATENCY: ct.Constant[int],
+    ONE_LOOP: ct.Constant[bool],
     ENDS: ct.Constant[tuple[bool, bool]],
     SCALED: ct.Constant[bool],
     CAPPED: ct.Constant[bool],
@@ -69,20 +71,20 @@ def attention_forward(
         second_tile = at.load(second[0], batch, head, query_tile, M, P)
 
     def visit(tile: Any, edge: bool, peak: Any, total: Any, acc: Any) -> Any:
-        products = at.mma(q_tile, at.load_transposed(k, batch, head // group, tile, D, N), at.zeros(M, N))
+        products = at.mma(q_tile, at.load_transposed(k, batch, head // group, tile, D, N, LATENCY), at.zeros(M, N))
         if len(second):
-            products = at.mma(second_tile, at.load_transposed(second[1], batch, 0, tile, P, N), products)
+            products = at.mma(second_tile, at.load_transposed(second[1], batch, 0, tile, P, N, LATENCY), products)
         scores = transform(products)
         if edge:
             key = tile * N + ct.arange(N, dtype=ct.int32)[None, :]
             scores = ct.where(at.visible(query, key, keys, mask, ENDS), scores, -math.inf)
         peak, total, weights, decay = at.joined(scores, outer, peak, total)
-        v_tile = at.load(v, batch, head // group, tile, N, D)
+        v_tile = at.load(v, batch, head // group, tile, N, D, LATENCY)
         return peak, total, at.mma(ct.astype(weights, v_tile.dtype), v_tile, acc * decay)
 
     last = min(query_tile * M + M, queries) - 1
     key_tiles = at.range_of_keys(query_tile * M, last, keys, mask, ENDS, N)
-    peak, total, acc = at.over(visit, key_tiles, ENDS[0], (*at.initial(sinks, head, M), at.zeros(M, D)))
+    peak, total, acc = at.over(visit, key_tiles, ENDS[0], ONE_LOOP, (*at.initial(sinks, head, M), at.zeros(M, D)))
     at.store(out, batch, head, query_tile, acc * ct.where(total == 0.0, 0.0, tiles.reciprocal(total)))
     for array in ct.static_iter(lse):
         natural = (peak + ct.log2(total)) * at.LN2
@@ -90,6 +92,8 @@ def attention_forward(
 
 
 _forward_of_any_size = widened(attention_forward)
+_SEEN_TOGETHER = 64
+"""Queries of a tile, which see so many more keys than one of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,6 +117,12 @@ class Attention:
     def ends(self) -> tuple[bool, bool]:
         """Which ends the window has."""
         return self.left is not None, self.right is not None
+
+    def seen(self, keys: int) -> int:
+        """How many of so many keys the queries of a tile see at most, about."""
+        if self.left is None or self.right is None:
+            return keys
+        return max(1, min(keys, self.left + self.right + _SEEN_TOGETHER))
 
     @property
     def window(self) -> tuple[int, int]:
@@ -157,7 +167,16 @@ class AttentionConfig:
     """Queries of a tile: a power of two."""
     keys: int
     """Keys of a tile: a power of two."""
+    latency: int = 0
+    """The hint of the loads in the loop, from 1 to 10: how far ahead they are, and so how much shared memory they take;
+    0 leaves it to the compiler."""
+    one_loop: bool = False
+    """Whether one loop goes over all tiles and asks of each whether it needs a mask, rather than one for each kind."""
     hints: Hints | None = None
+
+    def constants(self, columns: int, second: int) -> tuple[Any, ...]:
+        """The kernels' constants about tiles, for heads in tiles of so many columns, of the second pair too."""
+        return self.queries, self.keys, columns, max(1, second), self.latency, self.one_loop
 
 
 def tile_columns(size: int) -> int:
@@ -165,17 +184,18 @@ def tile_columns(size: int) -> int:
     return max(16, next_power_of_2(size))
 
 
-_TILES = ((128, 128, 4), (256, 128, 8), (128, 128, 8), (64, 128, 4), (128, 64, 4), (256, 64, 8), (64, 64, 4))
+_TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 128, 4), (256, 128, 8), (128, 64, 4))
 """Queries, keys and warps that are worth timing."""
 
 
 def search_space(size: int, target: Target) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
-    clusters = (2, None) if target.capability[0] in (9, 10) else (None,)
-    for (m, n, warps), ctas, occupancy in itertools.product(_TILES, clusters, (None, 2)):
+    clusters = (None, 2) if target.capability[0] in (9, 10) else (None,)
+    ways = itertools.product(_TILES, clusters, (None, 2, 4 if size <= 64 else 3), (False, True))
+    for (m, n, warps), ctas, occupancy, one_loop in ways:
         if m * (n + size) <= 256 * 256:
             hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)
-            yield AttentionConfig(queries=m, keys=n, hints=hints)
+            yield AttentionConfig(queries=m, keys=n, one_loop=one_loop, hints=hints)
 
 
 @tuned("attention", space=search_space, bucketed=("rows", "keys"))
@@ -186,7 +206,7 @@ def heuristic(
 
     Args:
         rows: queries of all heads and batches.
-        keys: Sk.
+        keys: how many a query sees at most.
         size: columns of a tile of q, k and v.
         second: those of the second pair, 0 without.
         dtype: theirs.
@@ -197,7 +217,7 @@ def heuristic(
     best = _best(size, second, dtype, target, causal=causal, capped=capped)
     m, n = short_tiles(rows, keys, best.queries, best.keys, target)
     if m == best.queries:
-        return AttentionConfig(queries=m, keys=n, hints=best.hints)
+        return replace(best, keys=n)
     return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=4 if m * size <= 64 * 128 else 8))
 
 
@@ -212,23 +232,24 @@ def short_tiles(own: int, other: int, m: int, n: int, target: Target) -> tuple[i
 
 def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal: bool, capped: bool) -> AttentionConfig:
     """For long sequences."""
-    m, n, hints = 64, 64, Hints(num_worker_warps=4)
+    m, n, latency, one_loop, hints = 64, 64, 0, False, Hints(num_worker_warps=4)
     if dtype == torch.float32:
-        m, n, hints = 64, 32 if size <= 128 else 16, Hints(num_worker_warps=8)
+        n, hints = 32 if size <= 128 else 16, Hints(num_worker_warps=8)
     elif target.capability[0] != 9:
         n = 64 if size <= 128 else 32 if target.capability[0] == 8 else 16
         hints = Hints(num_worker_warps=4 if size <= 256 else 8)
     elif size + second > 256:
-        m, n, hints = 64, 64 if size <= 256 else 32, Hints(num_worker_warps=8)
+        n, hints = 64 if size <= 256 else 32, Hints(num_worker_warps=8)
     elif size > 128:
-        m, n, hints = 128, 64 if capped or dtype.itemsize == 1 else 128, Hints(num_worker_warps=8)
+        precious = capped or dtype.itemsize == 1
+        m, n, one_loop, hints = 128, 64 if precious else 128, not precious, Hints(num_worker_warps=8)
+    elif size > 64 and second:
+        m, n, hints = 128, 128, Hints(num_worker_warps=8)
     elif size > 64:
-        m, n, hints = 128, 128, Hints(num_ctas=2, occupancy=None if second else 2, num_worker_warps=4)
-    elif causal:
-        m, n, hints = 64, 128, Hints(num_worker_warps=4, occupancy=2)
+        n, one_loop, hints = 128, True, Hints(occupancy=2, num_worker_warps=4)
     else:
-        m, n, hints = 256, 64, Hints(num_ctas=2, num_worker_warps=8)
-    return AttentionConfig(queries=m, keys=n, hints=hints)
+        latency, one_loop, hints = 0 if causal else 2, causal, Hints(occupancy=4, num_worker_warps=4)
+    return AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> Tensor:
@@ -261,10 +282,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, of: Attention, lse: Ten
     if out.numel() == 0 or keys == 0:
         return
     columns, rows, causal = tile_columns(size), batch * heads * queries, of.ends != (False, False)
-    config = heuristic(rows, keys, columns, of.columns, q.dtype, target_of(q), causal=causal, capped=of.capped)
+    what = (rows, of.seen(keys), columns, of.columns, q.dtype, target_of(q))
+    config = heuristic(*what, causal=causal, capped=of.capped)
     arrays = (q, k, v, *of.optional, out, () if lse is None else (lse,))
     numbers = (heads // k.shape[1], *of.factors, *of.window)
-    constants = (config.queries, config.keys, columns, max(1, of.columns), of.ends, *of.transform)
+    constants = (*config.constants(columns, of.columns), of.ends, *of.transform)
     grid = (batch * heads * -(-queries // config.queries),)
     kernel = attention_forward if fits_tma(q, k, v, out, *arrays[3]) else _forward_of_any_size
     launch(kernel, grid, (*arrays, *numbers, *constants), hints=config.hints)

@@ -84,6 +84,8 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
     N: ct.Constant[int],
     D: ct.Constant[int],
     P: ct.Constant[int],
+    LATENCY: ct.Constant[int],
+    ONE_LOOP: ct.Constant[bool],
     ENDS: ct.Constant[tuple[bool, bool]],
     SCALED: ct.Constant[bool],
     CAPPED: ct.Constant[bool],
@@ -105,17 +107,18 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
         second_tile = at.load(second[1], batch, 0, key_tile, N, P)
 
     def visit(tile: Any, edge: bool, dk_sum: Any, dv_sum: Any, dsecond_sum: Any, head: Any) -> Any:
-        q_tile = at.load(q, batch, head, tile, M, D)
+        q_tile = at.load(q, batch, head, tile, M, D, LATENCY)
         products = at.mma(k_tile, q_tile.transpose(), at.zeros(N, M))
         if len(second):
-            other_tile = at.load(second[0], batch, head, tile, M, P)
+            other_tile = at.load(second[0], batch, head, tile, M, P, LATENCY)
             products = at.mma(second_tile, other_tile.transpose(), products)
         scores = transform(products)
-        weights = ct.exp2(scores * outer - at.load_row(lse, batch, head, tile, M)[None, :] * at.LOG2E)
+        exponents = scores * outer - at.load_row(lse, batch, head, tile, M)[None, :] * at.LOG2E
+        weights = ct.exp2(exponents, flush_to_zero=True)
         if edge:
             query = tile * M + ct.arange(M, dtype=ct.int32)[None, :]
             weights = ct.where(at.visible(query, key, keys, mask, ENDS), weights, 0.0)
-        dout_tile = at.load(dout, batch, head, tile, M, D)
+        dout_tile = at.load(dout, batch, head, tile, M, D, LATENCY)
         if len(dv):
             dv_sum = at.mma(ct.astype(weights, dout_tile.dtype), dout_tile, dv_sum)
         if len(dk):
@@ -133,7 +136,7 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
     dsecond_sum = at.zeros(N, P) if len(dsecond) else 0.0
     for member in range(group):
         sums = dk_sum, dv_sum, dsecond_sum, kv_head * group + member
-        dk_sum, dv_sum, dsecond_sum, _ = at.over(visit, query_tiles, ENDS[1], sums)
+        dk_sum, dv_sum, dsecond_sum, _ = at.over(visit, query_tiles, ENDS[1], ONE_LOOP, sums)
     for array in ct.static_iter(dk):
         at.store(array, batch, kv_head, key_tile, dk_sum * scaling)
     for array in ct.static_iter(dv):
@@ -164,6 +167,8 @@ def attention_backward_queries(
     N: ct.Constant[int],
     D: ct.Constant[int],
     P: ct.Constant[int],
+    LATENCY: ct.Constant[int],
+    ONE_LOOP: ct.Constant[bool],
     ENDS: ct.Constant[tuple[bool, bool]],
     SCALED: ct.Constant[bool],
     CAPPED: ct.Constant[bool],
@@ -187,17 +192,17 @@ def attention_backward_queries(
     delta_row = at.load_row(delta, batch, head, query_tile, M)[:, None]
 
     def visit(tile: Any, edge: bool, dq_sum: Any, dsecond_sum: Any) -> Any:
-        k_tile = at.load(k, batch, head // group, tile, N, D)
+        k_tile = at.load(k, batch, head // group, tile, N, D, LATENCY)
         products = at.mma(q_tile, k_tile.transpose(), at.zeros(M, N))
         if len(second):
-            other_tile = at.load(second[1], batch, 0, tile, N, P)
+            other_tile = at.load(second[1], batch, 0, tile, N, P, LATENCY)
             products = at.mma(second_tile, other_tile.transpose(), products)
         scores = transform(products)
-        weights = ct.exp2(scores * outer - lse_row)
+        weights = ct.exp2(scores * outer - lse_row, flush_to_zero=True)
         if edge:
             key = tile * N + ct.arange(N, dtype=ct.int32)[None, :]
             weights = ct.where(at.visible(query, key, keys, mask, ENDS), weights, 0.0)
-        dweights = at.mma(dout_tile, at.load_transposed(v, batch, head // group, tile, D, N), at.zeros(M, N))
+        dweights = at.mma(dout_tile, at.load_transposed(v, batch, head // group, tile, D, N, LATENCY), at.zeros(M, N))
         dscores = weights * (dweights - delta_row)
         rounded = ct.astype(at.through_tanh(dscores, scores, CAPPED), k_tile.dtype)
         if len(second):
@@ -207,7 +212,7 @@ def attention_backward_queries(
     last = min(query_tile * M + M, queries) - 1
     key_tiles = at.range_of_keys(query_tile * M, last, keys, mask, ENDS, N)
     sums = at.zeros(M, D), at.zeros(M, P) if len(second) else 0.0
-    dq_sum, dsecond_sum = at.over(visit, key_tiles, ENDS[0], sums)
+    dq_sum, dsecond_sum = at.over(visit, key_tiles, ENDS[0], ONE_LOOP, sums)
     at.store(dq, batch, head, query_tile, dq_sum * scaling)
     for array in ct.static_iter(dsecond):
         at.store(array, batch, head, query_tile, dsecond_sum * scaling)
@@ -265,17 +270,22 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
         target: the device.
     """
     large, registers = size > 128, target.capability[0] in (8, 12)  # where operands of products come from registers
+    latency, occupancy = 0, None
+    apart = size + second > (64 if registers else 128)
     if dtype == torch.float32:
         m, n, warps = 16 if large else 32, 64, 8
     elif registers:
         m, n, warps = 32, 64, 4 if target.capability[0] == 8 else 8
+    elif target.capability[0] == 9 and (size <= 64 or (second and not large)):  # smaller tiles spill, however few
+        hints = Hints(num_worker_warps=8)
+        return KeysConfig(queries=64, keys=128, one_loop=True, hints=hints)
     elif target.capability[0] == 9 and not large:
-        m, n, warps = 64, 128, 8
+        m, n, warps, latency, occupancy = 64, 64, 4, 1, 2
     else:
         m, n, warps = 64 if size <= 256 else 16, 64, 8 if target.capability[0] == 10 else 4
     n, m = short_tiles(rows, queries, n, m, target)
-    apart = size + second > (64 if registers else 128)
-    return KeysConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps), apart=apart)
+    hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+    return KeysConfig(queries=m, keys=n, latency=latency, hints=hints, apart=apart)
 
 
 def queries_space(size: int) -> Iterator[AttentionConfig]:
@@ -289,16 +299,22 @@ def queries_heuristic(
     rows: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target
 ) -> AttentionConfig:
     """The configuration of the pass that owns queries, of which there are `rows` in all; otherwise as above."""
+    latency, occupancy, one_loop = 0, None, False
     if dtype == torch.float32:
         m, n, warps = 64, 32 if size + second <= 128 else 16, 8
+    elif target.capability[0] == 9 and size <= 128:
+        m, n, warps, one_loop = 128, 64, 8, True
+        if size > 64 and not second:
+            m, warps, one_loop, latency, occupancy = 64, 4, False, 1, 2
     elif target.capability[0] == 9:
-        m, n, warps = (128, 128, 8) if size + second <= 128 else (64, 32 if second else 64, 8)
+        m, n, warps = (128, 32, 8) if size <= 256 and not second else (64, 32, 8)
     elif target.capability[0] == 10:
         m, n, warps = 64, 64 if size <= 128 else 32, 4
     else:
         m, n, warps = 64, 32, 8
     m, n = short_tiles(rows, keys, m, n, target)
-    return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=warps))
+    hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+    return AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 
 
 def gradients(
@@ -352,16 +368,16 @@ def fill_gradients(
     arrays = (q, k, v, second, start_at, dout, lse, delta)
     numbers = (heads // kv_heads, of.scaling, *of.factors, *of.window)
     what = (tile_columns(size), of.columns, q.dtype, target_of(q))
-    constants = (tile_columns(size), max(1, of.columns), of.ends, *of.transform)
+    columns, scores = (tile_columns(size), of.columns), (of.ends, *of.transform)
     if for_keys:
         for_k = keys_heuristic(batch * kv_heads * keys, queries, *what)
-        _fill_for_keys(arrays, for_keys, numbers, for_k, constants)
+        _fill_for_keys(arrays, for_keys, (*numbers, *for_k.constants(*columns), *scores), for_k)
     if for_queries:
         dq, *dsecond = for_queries
         for_q = queries_heuristic(batch * heads * queries, keys, *what)
         grid = (batch * heads * -(-queries // for_q.queries),)
         kernel = attention_backward_queries if fits_tma(q, k, v, dout, dq, *second) else _queries_of_any_size
-        args = (*arrays, dq, tuple(dsecond), *numbers, for_q.queries, for_q.keys, *constants)
+        args = (*arrays, dq, tuple(dsecond), *numbers, *for_q.constants(*columns), *scores)
         launch(kernel, grid, args, hints=for_q.hints)
     return dsinks
 
@@ -371,9 +387,8 @@ def _fill_for_keys(
     into: tuple[Tensor, ...],
     numbers: tuple[Any, ...],
     config: KeysConfig,
-    constants: tuple[Any, ...],
 ) -> None:
-    """Fill dk, dv and, if it is there, the gradient of the second pair's keys."""
+    """Fill dk, dv and, if it is there, the gradient of the second pair's keys. numbers: all that are no arrays."""
     q, k, v, second, _, dout, _, _ = arrays
     dk, dv, *dsecond = into
     batch, kv_heads, keys, _ = k.shape
@@ -381,8 +396,8 @@ def _fill_for_keys(
     kernel = attention_backward_keys if fits_tma(q, k, v, dout, dk, dv, *second) else _keys_of_any_size
     wanted = (((dk,), (), partials), ((), (dv,), ())) if config.apart else (((dk,), (dv,), partials),)
     for some in wanted:
-        args = (*arrays, *some, *numbers, config.queries, config.keys, *constants)
-        launch(kernel, (batch * kv_heads * -(-keys // config.keys),), args, hints=config.hints)
+        grid = (batch * kv_heads * -(-keys // config.keys),)
+        launch(kernel, grid, (*arrays, *some, *numbers), hints=config.hints)
     for partial, total in zip(partials, dsecond, strict=True):
         columns = tile_columns(total.shape[3])
         launch(attention_sum_heads, (batch * -(-keys // 64),), (partial, total, 64, columns))

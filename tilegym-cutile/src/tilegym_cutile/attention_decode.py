@@ -19,7 +19,7 @@ import cuda.tile as ct
 import torch
 
 from tilegym_cutile import soft_caps
-from tilegym_cutile.attention_tiles import LOG2E, LOWEST, exponent_of_sink, tanh
+from tilegym_cutile.attention_tiles import LOG2E, LOWEST, exponent_of_sink, hint, tanh
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.splits import reduce_splits
@@ -56,6 +56,7 @@ def decode_tiles(
     HEADS: ct.Constant[int],
     SIZE: ct.Constant[int],
     SECOND: ct.Constant[int],
+    LATENCY: ct.Constant[int],
 ) -> None:
     """One block: one split of the keys, for HEADS query heads of those that share a key and value head, in one batch.
 
@@ -77,10 +78,10 @@ def decode_tiles(
     total = ct.zeros((KEYS, HEADS), dtype=ct.float32)
     result = ct.zeros((SIZE, HEADS), dtype=ct.float32)
     for tile in range(first, last):
-        keys = _rows(k, batch, kv_head, tile, KEYS, SIZE)
+        keys = _rows(k, batch, kv_head, tile, KEYS, SIZE, LATENCY)
         products = _mma(keys, query, ct.zeros((KEYS, HEADS), dtype=ct.float32))
         if len(second):
-            products = _mma(_rows(second[1], batch, kv_head, tile, KEYS, SECOND), query_2, products)
+            products = _mma(_rows(second[1], batch, kv_head, tile, KEYS, SECOND, LATENCY), query_2, products)
         scores = products * factors[0]
         if CAPPED[0]:
             scores = tanh(scores, ct.float32 if CAPPED[1] else q.dtype) * factors[1]
@@ -90,7 +91,7 @@ def decode_tiles(
         weights = ct.exp2(scores - higher, flush_to_zero=True)
         decay = ct.exp2(highest - higher, flush_to_zero=True)
         highest, total = higher, total * decay + weights
-        values = _rows(v[0], batch, kv_head, tile, KEYS, SIZE) if len(v) else keys
+        values = _rows(v[0], batch, kv_head, tile, KEYS, SIZE, LATENCY) if len(v) else keys
         result = _mma(values.transpose(), ct.astype(weights, values.dtype), result * decay)
     divisor = ct.sum(total, axis=0, keepdims=True) + ct.exp2(sink - highest, flush_to_zero=True)
     result *= 1.0 / ct.where(divisor == 0.0, 1.0, divisor)
@@ -126,10 +127,21 @@ def _tiles_of_split(begin: Any, end: Any, splits: Any, KEYS: int) -> Any:
     return first, min(first + each, last)
 
 
-def _rows(array: Any, batch: Any, kv_head: Any, tile: Any, ROWS: int, COLUMNS: int, *, allow_tma: bool = True) -> Any:
+def _rows(
+    array: Any,
+    batch: Any,
+    kv_head: Any,
+    tile: Any,
+    ROWS: int,
+    COLUMNS: int,
+    LATENCY: int = 0,
+    *,
+    allow_tma: bool = True,
+) -> Any:
     """A tile (ROWS, COLUMNS) of array: (B, Hk, G or Sk, D), with zeros beyond its end."""
     index, shape, padding = (batch, kv_head, tile, 0), (1, 1, ROWS, COLUMNS), ct.PaddingMode.ZERO
-    return ct.load(array, index, shape, padding_mode=padding, allow_tma=allow_tma).reshape((ROWS, COLUMNS))
+    found = ct.load(array, index, shape, padding_mode=padding, allow_tma=allow_tma, latency=hint(LATENCY))
+    return found.reshape((ROWS, COLUMNS))
 
 
 def _sink(sinks: Any, kv_head: Any, head: Any) -> Any:
@@ -154,6 +166,8 @@ class Config:
     """Keys per tile."""
     heads: int
     """Query heads per tile."""
+    latency: int = 0
+    """The hint of the loads in the loop, from 1 to 10: how far ahead they are; 0 leaves it to the compiler."""
     hints: Hints | None = None
 
 
@@ -201,29 +215,40 @@ def heuristic(
     if dtype is torch.float32:
         heads, tile = 1, max(16, 2048 // columns)
     else:
-        heads = min(max(8, next_power_of_2(group)), 16 if size > 256 else 32)
+        heads = min(max(8, next_power_of_2(group)), _most_heads(columns, target))
         tile = 64 if columns > 128 or heads > 16 else 128
     blocks = batches * -(-group // heads)
     tile_bytes = tile * (2 * size + second) * dtype.itemsize
-    splits = _splits(blocks, -(-keys // tile), tile_bytes, target.num_sms)
+    result_bytes = 2 * heads * columns * torch.float32.itemsize
+    splits = _splits(blocks, -(-keys // tile), tile_bytes, result_bytes, target.num_sms)
     if columns > 256:
-        hints = Hints(occupancy=1, num_worker_warps=8)
+        few = target.capability[0] == 9 and heads <= 16
+        hints = Hints(occupancy=1, num_worker_warps=4 if few else 8)
     else:
-        together = dtype is torch.float32 or (columns <= 128 and blocks * splits > target.num_sms)
-        hints = Hints(occupancy=2 if together else 1)
+        together = dtype is torch.float32 or blocks * splits > target.num_sms
+        hints = Hints(occupancy=2 if together else 1, num_worker_warps=4)
     return Config(splits=splits, keys=tile, heads=heads, hints=hints)
 
 
-_REDUCTION_BYTES: Final = 96 * 1024
-"""What a multiprocessor could read in the time that a second kernel costs, some 3 microseconds."""
+def _most_heads(columns: int, target: Target) -> int:
+    """How many heads' sums a block can hold: the more there are, the more a key that was read is used."""
+    if columns <= 256:
+        return 32
+    return 64 if target.capability[0] == 9 else 16
 
 
-def _splits(blocks: int, tiles_of_keys: int, tile_bytes: int, num_sms: int) -> int:
-    """How many splits leave the busiest multiprocessor the least to read; the fewest of those as good."""
+_BLOCK_BYTES: Final = 32 * 1024
+"""What a multiprocessor could read in the time that it takes to begin and end a block, about a microsecond."""
+_REDUCTION_BYTES: Final = 3 * _BLOCK_BYTES
+"""Likewise of a second kernel."""
+
+
+def _splits(blocks: int, tiles_of_keys: int, tile_bytes: int, result_bytes: int, num_sms: int) -> int:
+    """How many splits leave the busiest multiprocessor the least to do; the fewest of those as good."""
 
     def cost(splits: int) -> int:
-        read = -(-blocks * splits // num_sms) * -(-tiles_of_keys // splits) * tile_bytes
-        return read + (_REDUCTION_BYTES if splits > 1 else 0)
+        one = -(-tiles_of_keys // splits) * tile_bytes + _BLOCK_BYTES + (result_bytes if splits > 1 else 0)
+        return -(-blocks * splits // num_sms) * one + (_REDUCTION_BYTES if splits > 1 else 0)
 
     return min(range(1, max(1, min(tiles_of_keys, 2 * num_sms)) + 1), key=cost)
 
@@ -322,7 +347,7 @@ def _launch(
     columns = _columns(size), max(16, next_power_of_2(second[1].shape[3])) if second else 0
     kernel = decode_tiles if fits_tma(q, k, *values, *second[1:], out) else decode_tiles_of_any_size
     arrays = (q, k, values, second, _optional(scores.sinks), _optional(scores.start), out, _optional(lse))
-    constants = (scores.capped, config.keys, config.heads, *columns)
+    constants = (scores.capped, config.keys, config.heads, *columns, config.latency)
     grid = (batch * kv_heads * -(-group // config.heads), splits)
     launch(kernel, grid, (*arrays, position, window, splits, scores.factors, *constants), hints=config.hints)
 

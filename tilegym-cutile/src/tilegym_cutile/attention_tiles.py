@@ -23,20 +23,27 @@ LOWEST = -1e38
 """Where a running maximum begins: finite, so that differences to it are no NaN."""
 
 
-def load(x: Any, batch: Any, head: Any, tile: Any, ROWS: int, COLUMNS: int) -> Any:
+def load(x: Any, batch: Any, head: Any, tile: Any, ROWS: int, COLUMNS: int, LATENCY: int = 0) -> Any:
     """A tile (ROWS, COLUMNS) of x: (B, H, S, D) or (B, Hk, G, S, D), with zeros beyond the end."""
     index: Any = (batch, head, tile, 0)
     shape: Any = (1, 1, ROWS, COLUMNS)
     if x.ndim == 5:
         index, shape = (batch, head // x.shape[2], head % x.shape[2], tile, 0), (1, *shape)
-    return operand(ct.load(x, index, shape, padding_mode=ct.PaddingMode.ZERO)).reshape((ROWS, COLUMNS))
+    found = ct.load(x, index, shape, padding_mode=ct.PaddingMode.ZERO, latency=hint(LATENCY))
+    return operand(found).reshape((ROWS, COLUMNS))
 
 
-def load_transposed(x: Any, batch: Any, head: Any, tile: Any, ROWS: int, COLUMNS: int) -> Any:
+def load_transposed(x: Any, batch: Any, head: Any, tile: Any, ROWS: int, COLUMNS: int, LATENCY: int = 0) -> Any:
     """A tile of x: (B, H, S, D), turned: (ROWS, COLUMNS) of D and S."""
     shape, order = (1, 1, ROWS, COLUMNS), (0, 1, 3, 2)
-    turned = ct.load(x, (batch, head, 0, tile), shape, order=order, padding_mode=ct.PaddingMode.ZERO)
+    padding = ct.PaddingMode.ZERO
+    turned = ct.load(x, (batch, head, 0, tile), shape, order=order, padding_mode=padding, latency=hint(LATENCY))
     return operand(turned).reshape((ROWS, COLUMNS))
+
+
+def hint(LATENCY: int) -> Any:
+    """A load's latency hint: 0 leaves it to the compiler."""
+    return LATENCY if LATENCY else None  # noqa: FURB110 - in tile code `or` makes truth values
 
 
 def operand(tile: Any) -> Any:
@@ -104,12 +111,17 @@ def range_of_keys(first: Any, last: Any, keys: Any, mask: Any, ENDS: tuple[bool,
     return begin, whole, max(whole, whole_end // N), end
 
 
-def over(visit: Any, tiles: Any, LEFT: bool, sums: Any) -> Any:
+def over(visit: Any, tiles: Any, LEFT: bool, ONE_LOOP: bool, sums: Any) -> Any:
     """Have `visit(tile, edge, *sums)` make sums of sums, tile by tile; only where `edge` is true it needs a mask.
 
-    tiles: as `range_of_keys` returns them; LEFT: whether any may come before `whole`. Each loop has code of its own.
+    tiles: as `range_of_keys` returns them; LEFT: whether any may come before `whole`. With ONE_LOOP, `edge` is known
+    when the kernel runs, and loads go on from one kind of tile to the next; without, each kind has a loop of its own.
     """
     begin, whole, partial, end = tiles
+    if ONE_LOOP:
+        for tile in range(begin, end):
+            sums = visit(tile, (tile < whole) | (tile >= partial), *sums)
+        return sums
     if LEFT:
         for tile in range(begin, whole):
             sums = visit(tile, True, *sums)

@@ -40,10 +40,10 @@ class GemmConfig:
 _FOUR, _EIGHT = Hints(num_worker_warps=4), Hints(num_worker_warps=8)
 
 
-def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
+def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, trans_b: bool, target: Target) -> list[GemmConfig]:
     """Tiles that compile without spills, the largest first."""
     asynchronous = target.capability[0] in (9, 10)  # tensor cores that read shared memory, and whole warps that load
-    latency = 4 if asynchronous else 2
+    latency = 6 if asynchronous else 2
     if dtype == torch.float32 and not tf32:  # without tensor cores
         steps = [(64, 64, 16, _EIGHT), (64, 32, 32, _EIGHT)]
     elif not blocked:  # element by element: addresses take the registers
@@ -53,43 +53,52 @@ def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> lis
     elif dtype in FLOAT8:
         steps = [(128, 128, 128, _EIGHT), (64, 128, 128, _FOUR), (64, 64, 128, _FOUR)]
     else:
-        steps = [(128, 256, 64, _EIGHT), (128, 128, 64, _FOUR), (64, 128, 64, _FOUR), (64, 64, 64, _FOUR)]
+        wide = (128, 256, 64 if trans_b else 32, _EIGHT)
+        steps = [wide, (128, 128, 64, _FOUR), (128, 64, 128, _FOUR), (64, 64, 128, _FOUR), (64, 32, 256, _FOUR)]
     return [GemmConfig(tile=(m, n, k), latency=latency, hints=hints) for m, n, k, hints in steps]
 
 
-def _long_tiles(few: int, dtype: torch.dtype, tf32: bool, target: Target) -> list[GemmConfig]:
-    """Tiles of so many columns alone, for operands loaded as blocks: none without tensor cores."""
-    if dtype == torch.float32 and not tf32:
-        return []
+def _long_tile(few: int, long: int, dtype: torch.dtype, target: Target) -> GemmConfig:
+    """A tile for few columns and long rows, of operands loaded as blocks, by tensor cores.
+
+    What counts is how much of the long operand is on its way: two blocks on each SM, or else deep tiles.
+    """
     columns = max(16, next_power_of_2(few))
-    if target.capability[0] in (9, 10):
-        depth = 128 if dtype != torch.float32 else 64
-        return [GemmConfig(tile=(rows, columns, depth), hints=_FOUR) for rows in (128, 64)]
-    return [GemmConfig(tile=(64, columns, 64 if dtype != torch.float32 else 32), latency=2, hints=_FOUR)]
+    if target.capability[0] not in (9, 10):
+        return GemmConfig(tile=(64, columns, 64 if dtype != torch.float32 else 32), latency=2, hints=_FOUR)
+    if dtype == torch.float32:
+        return GemmConfig(tile=(64, columns, 64), latency=6, hints=_FOUR)
+    if 3 * -(-long // 128) > 2 * target.num_sms:
+        hints = Hints(occupancy=2, num_worker_warps=4)
+        return GemmConfig(tile=(128 if columns == 16 else 64, columns, 128), latency=8, hints=hints)
+    if 4 * -(-long // 64) <= target.num_sms:
+        columns = min(columns, 32)
+    depth, latency = (512, 4) if columns == 16 else (256, 6)
+    return GemmConfig(tile=(64, columns, depth), latency=latency, hints=_FOUR)
 
 
 def _candidates(
-    m: int, n: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+    m: int, n: int, trans: tuple[bool, bool], dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
 ) -> tuple[list[GemmConfig], bool]:
     """Tiles to choose from, and whether few rows or columns leave it to the loads of the other operand."""
-    long = _long_tiles(min(m, n), dtype, tf32, target) if blocked and min(m, n) <= _FEW else []
-    return (
-        ([replace(one, swapped=m < n) for one in long], True) if long else (_tiles(dtype, tf32, blocked, target), False)
-    )
+    if min(m, n) > _FEW or not blocked or (dtype == torch.float32 and not tf32):
+        return _tiles(dtype, tf32, blocked, trans[1], target), False
+    return [replace(_long_tile(min(m, n), max(m, n), dtype, target), swapped=m < n)], True
 
 
 def search_space(
-    m: int, n: int, k: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+    m: int, n: int, k: int, trans: tuple[bool, bool], dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
 ) -> Iterator[GemmConfig]:
     """What is worth trying: more or fewer loads ahead, and where these decide, other depths and splits."""
-    candidates, long = _candidates(m, n, dtype, tf32, blocked, target)
+    candidates, long = _candidates(m, n, trans, dtype, tf32, blocked, target)
     for one in candidates:
         rows, columns, depth = one.tile
         if not long:
-            for latency, group in itertools.product((1, 2, 4, 8), (4, 8, 16)):
-                yield replace(one, latency=latency, group=group)
+            for latency, group, splits in itertools.product((2, 4, 6, 8), (4, 8, 16), (1, 2)):
+                if splits * depth * 2 <= k:
+                    yield replace(one, latency=latency, group=group, splits=splits)
             continue
-        for deep, latency, splits in itertools.product((depth // 2, depth, 2 * depth), (2, 4, 8), (1, 2, 4)):
+        for deep, latency, splits in itertools.product((depth // 2, depth, 2 * depth), (4, 6, 8), (1, 2, 4)):
             if splits == 1 or splits * deep * 2 <= k:
                 yield replace(one, tile=(rows, columns, deep), latency=latency, splits=splits)
 
@@ -100,7 +109,7 @@ def heuristic(
     n: int,
     k: int,
     matrices: int,
-    trans: tuple[bool, bool],  # noqa: ARG001 - tells tuned configurations apart
+    trans: tuple[bool, bool],
     dtype: torch.dtype,
     tf32: bool,
     blocked: bool,
@@ -119,11 +128,13 @@ def heuristic(
         blocked: whether operands are loaded as blocks.
         target: the device.
     """
-    candidates, _ = _candidates(m, n, dtype, tf32, blocked, target)
-    enough = (one for one in candidates if count_tiles(one, m, n, matrices) >= target.num_sms)
-    chosen = next(enough, candidates[-1])
-    splits = _splits(count_tiles(chosen, m, n, matrices), -(-k // chosen.tile[2]), target)
-    return replace(chosen, splits=splits)
+    candidates, long = _candidates(m, n, trans, dtype, tf32, blocked, target)
+    if long:
+        splits = min(target.num_sms // count_tiles(candidates[0], m, n, matrices), k // 4096)
+        return replace(candidates[0], splits=max(1, splits))
+    most = max(1, k // 256)
+    ways = (replace(one, splits=splits) for one in candidates for splits in (1, 2, 4, 8, 16) if splits <= most)
+    return min(ways, key=lambda one: _cost(one, m, n, k, matrices, target))
 
 
 def count_tiles(config: GemmConfig, m: int, n: int, matrices: int) -> int:
@@ -134,15 +145,33 @@ def count_tiles(config: GemmConfig, m: int, n: int, matrices: int) -> int:
     return -(-m // rows) * -(-n // columns) * matrices
 
 
-def _splits(tiles: int, steps: int, target: Target) -> int:
-    """So many that most SMs have work, with at least 4 steps along K for each summand."""
-    return max(1, min(target.num_sms // tiles, steps // 4, 16))
+_LARGE: Final = 128 * 128
+"""Elements of a tile that keeps the tensor cores as busy as a larger one."""
+_LAUNCH: Final = 2**24
+"""As many products of two numbers take an SM of an H200 as long as a second kernel does, some 6 microseconds."""
+_STORED: Final = 2**10
+"""Likewise of an element that is written, and read again."""
+
+
+def _cost(config: GemmConfig, m: int, n: int, k: int, matrices: int, target: Target) -> float:
+    """What the busiest SM has to do, counted in products of two numbers that it adds up in large tiles."""
+    rows, columns, depth = config.tile
+    waves = -(-count_tiles(config, m, n, matrices) * config.splits // target.num_sms)
+    terms = -(-k // (depth * config.splits)) * depth
+    elements = rows * columns / min(1.0, rows * columns / _LARGE) ** 0.6
+    summed = 0.0 if config.splits == 1 else _LAUNCH + m * n * matrices * config.splits / target.num_sms * _STORED
+    return waves * terms * elements + summed
 
 
 def _group_tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
     """As `_tiles`, for a kernel that has its arrays from lists, and spills sooner."""
     blocked = blocked and target.capability >= (9, 0)
-    return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, target)]
+    return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, True, target) if one.tile[1] > 32]
+
+
+def fills(m: int, n: int, target: Target) -> bool:
+    """Whether a product keeps a device so busy that a launch of its own costs nothing: it has two large tiles an SM."""
+    return m * n >= 2 * _LARGE * target.num_sms
 
 
 def group_search_space(n: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> Iterator[GemmConfig]:
