@@ -261,7 +261,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> Tensor:
 
 def attended_with_lse(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, the log-sum-exp of each row of scores: (B, H, S), float32."""
-    out, lse = _new_output(q, k), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    out, lse = _new_output(q, k), torch.empty(*q.shape[:3], dtype=torch.float32, device=q.device)
     attend(q, k, v, out, of, lse)
     return out, lse
 

@@ -410,7 +410,7 @@ def _delta(dout: Tensor, out: Tensor, lse: Tensor, of: Attention, *, sinks: bool
     rows = min(64, 8192 // columns)
     blocks = batch * -(-queries // rows)
     wanted = (of.sinks,) if sinks and of.sinks is not None else ()
-    partials = tuple(torch.empty((blocks, heads), dtype=torch.float32, device=out.device) for _ in wanted)
+    partials = tuple(torch.empty(blocks, heads, dtype=torch.float32, device=out.device) for _ in wanted)
     launch(attention_delta, (blocks * heads,), (dout, out, lse, wanted, delta, partials, rows, columns))
     return delta, next(iter(sum_rows(partials, wanted)), None)
 
@@ -418,4 +418,4 @@ def _delta(dout: Tensor, out: Tensor, lse: Tensor, of: Attention, *, sinks: bool
 def _partials(total: Tensor, kv_heads: int) -> Tensor:
     """What each head of keys adds to total: (B, 1, Sk, P)."""
     batch, _, keys, columns = total.shape
-    return torch.empty((kv_heads, batch, keys, columns), dtype=torch.float32, device=total.device)
+    return torch.empty(kv_heads, batch, keys, columns, dtype=torch.float32, device=total.device)

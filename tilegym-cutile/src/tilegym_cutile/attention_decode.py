@@ -324,8 +324,8 @@ def decode(
         one_lse = None if lse is None else lse.view(batch, kv_heads, group, 1)
         _launch(q, k, v, scores, (out.view(batch, kv_heads, group, 1, size), one_lse), config)
         return
-    partials = out.new_empty((batch, kv_heads, group, splits, size), dtype=torch.float32)
-    part_lse = out.new_empty((batch, kv_heads, group, splits), dtype=torch.float32)
+    partials = out.new_empty(batch, kv_heads, group, splits, size, dtype=torch.float32)
+    part_lse = out.new_empty(batch, kv_heads, group, splits, dtype=torch.float32)
     if splits:
         _launch(q, k, v, scores, (partials, part_lse), config)
     heads = kv_heads * group

@@ -165,7 +165,14 @@ def plan(kernel: ct.kernel, m: int, n: int, itemsize: int, elements: int, target
     return Plan(kernel=with_hints(kernel, config.hints), grid=(-(-m // rows) * across,), sizes=sizes)
 
 
-def run(kernel: ct.kernel, arrays: tuple[Tensor, ...], *more: int, n: int | None = None, elements: int = 2048) -> None:
+def run(
+    kernel: ct.kernel,
+    arrays: tuple[Tensor, ...],
+    more: tuple[int, ...] = (),
+    *,
+    n: int | None = None,
+    elements: int = 2048,
+) -> None:
     """Run an elementwise kernel on arrays (*outer, N), and further arguments.
 
     `n`: how many columns there are, if fewer than the last array has; `elements`: how many a tile has.

@@ -244,4 +244,4 @@ def normalize(
 def empty_statistic(x: Tensor, columns: int) -> Tensor:
     """One float32 for each row of x, whose last `columns` dimensions make a row; 0 for rows without elements."""
     make = torch.empty if x.numel() else torch.zeros
-    return make(x.shape[: x.dim() - columns], dtype=torch.float32, device=x.device)
+    return make(size=x.shape[: x.dim() - columns], dtype=torch.float32, device=x.device)

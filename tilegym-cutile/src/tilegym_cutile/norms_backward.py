@@ -292,7 +292,7 @@ def _launch_rows(
     across = -(-n // config.columns)
     blocks = min(-(-m // config.rows), max(1, config.blocks_per_sm * target_of(arrays[0]).num_sms // across))
     partials: list[tuple[Tensor, ...]] = [
-        () if like is None else (torch.empty((blocks, n), dtype=torch.float32, device=like.device),) for like in summed
+        () if like is None else (torch.empty(blocks, n, dtype=torch.float32, device=like.device),) for like in summed
     ]
     if dx or any(partials):
         args = (*arrays, dx, *partials, *constants, config.rows, config.columns, config.ahead, *config.ragged(m, n))

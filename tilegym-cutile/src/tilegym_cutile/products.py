@@ -34,7 +34,7 @@ NOTHING: Final = Epilogue()
 def new_product(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool, out_dtype: torch.dtype | None) -> Tensor:
     """For `multiply` to fill: of a's dtype, unless another is given, and contiguous."""
     shape = (*a.shape[:-2], a.shape[-1 if trans_a else -2], b.shape[-2 if trans_b else -1])
-    return torch.empty(shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
+    return torch.empty(*shape, dtype=a.dtype if out_dtype is None else out_dtype, device=a.device)
 
 
 def multiply(
@@ -53,8 +53,8 @@ def multiply(
     if c.numel() == 0:
         return
     if a.numel() == 0:  # no terms: what follows is computed of a zero, and no kernel is given an empty array
-        a, trans_a = torch.zeros((*c.shape[:-1], 1), dtype=a.dtype, device=a.device), False
-        b, trans_b = torch.zeros((*c.shape[:-2], 1, c.shape[-1]), dtype=b.dtype, device=b.device), False
+        a, trans_a = torch.zeros(*c.shape[:-1], 1, dtype=a.dtype, device=a.device), False
+        b, trans_b = torch.zeros(*c.shape[:-2], 1, c.shape[-1], dtype=b.dtype, device=b.device), False
     a, b = _once(a), _once(b)
     executor = executor_of(c)
     residual = None if after.residual is None else Form.of(after.residual)
@@ -67,7 +67,7 @@ def multiply(
     if made.parts is None:
         executor.launch(made.kernel, made.grid, (x, y, z, *more, *made.constants))
         return
-    parts = c.new_empty(made.parts, dtype=torch.float32)
+    parts = c.new_empty(*made.parts, dtype=torch.float32)
     executor.launch(made.kernel, made.grid, (x, y, parts, (), (), (), (), *made.constants))
     executor.launch(made.add, made.add_grid, (parts, z, *more, *made.add_constants))
 

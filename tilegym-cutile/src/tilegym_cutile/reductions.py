@@ -40,7 +40,7 @@ def sum_rows_tiles(
 
 def sum_rows(partials: tuple[Tensor, ...], like: Sequence[Tensor]) -> list[Tensor]:
     """The sum of each of partials, (P, N), over P: rounded once to the dtype of its tensor in `like`, in its shape."""
-    totals = [torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in like]
+    totals = [torch.empty(size=one.shape, dtype=one.dtype, device=one.device) for one in like]
     if partials:
         p, n = partials[0].shape
         columns = _tile_columns(n, target_of(partials[0]).num_sms)

@@ -42,7 +42,7 @@ def attention_sink_forward(
 ) -> tuple[Tensor, Tensor]:
     """The output and, for the backward, the log-sum-exp of each row of scores and the sink: (B, H, S), float32."""
     batch, queries, kv_heads, group, _ = query.shape
-    lse = torch.empty((batch, kv_heads * group, queries), dtype=torch.float32, device=query.device)
+    lse = torch.empty(batch, kv_heads * group, queries, dtype=torch.float32, device=query.device)
     of = _attention(sinks, sm_scale, sliding_window, start_q, start_at)
     return _attended(query, key, value, of, lse), lse
 

@@ -25,7 +25,7 @@ def attention_sink_decode(
 ) -> Tensor:
     """See `tilegym/specs/attention_sink_decode.py`."""
     batch, _, kv_heads, group, size = query.shape
-    out = query.new_empty((batch, 1, kv_heads * group * size))
+    out = query.new_empty(batch, 1, kv_heads * group * size)
     scores = Scores(
         scaling=sm_scale,
         position=start_q,

@@ -19,7 +19,7 @@ def geglu(input: Tensor, dim: int, approximate: str = "none") -> Tensor:
     """See `tilegym/specs/geglu.py`."""
     up, gate = _halves(input, dim)
     y = torch.empty_like(up, memory_format=torch.contiguous_format)
-    run(gated.GELU[approximate], in_step(gate, up, y), *gated.APART)
+    run(gated.GELU[approximate], in_step(gate, up, y), gated.APART)
     return y
 
 
@@ -28,7 +28,7 @@ def geglu_backward(grad_output: Tensor, input: Tensor, dim: int, approximate: st
     """The gradient of the input, from that of the output and the input: of the input's shape and dtype, contiguous."""
     gradient = torch.empty_like(input, memory_format=torch.contiguous_format)
     (up, gate), (dup, dgate) = _halves(input, dim), _halves(gradient, dim)
-    run(gated.GELU_BACKWARD[approximate], in_step(gate, up, grad_output, dgate, dup), *gated.APART)
+    run(gated.GELU_BACKWARD[approximate], in_step(gate, up, grad_output, dgate, dup), gated.APART)
     return gradient
 
 

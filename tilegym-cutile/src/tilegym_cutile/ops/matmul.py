@@ -70,7 +70,7 @@ def matmul_forward(
     """The product, and what the activation is given: (M, N), or empty without an activation."""
     c = new_product(a, b, trans_a, trans_b, out_dtype)
     kept_dtype = torch.bfloat16 if c.dtype in FLOAT8 else c.dtype
-    kept = c.new_empty((0,) if activation is None else c.shape, dtype=kept_dtype)
+    kept = c.new_empty(size=(0,) if activation is None else c.shape, dtype=kept_dtype)
     after = Epilogue(
         scales=_given(scale_a, scale_b),
         bias=bias,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @register_impl("mla_decoding", backend="cutile")
 def mla_decoding(q: Tensor, qpe: Tensor, kv: Tensor, kpe: Tensor, sm_scale: float) -> tuple[Tensor, Tensor]:
     """See `tilegym/specs/mla_decoding.py`."""
-    lse = q.new_empty(q.shape[:2], dtype=torch.float32)
+    lse = q.new_empty(*q.shape[:2], dtype=torch.float32)
     return attend(q, qpe, kv, kpe, sm_scale, lse=lse), lse
 
 

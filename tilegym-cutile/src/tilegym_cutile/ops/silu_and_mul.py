@@ -21,9 +21,9 @@ def silu_and_mul(input: Tensor, out: Tensor | None = None) -> Tensor:
     *outer, width = input.shape
     half = width // 2
     if out is None:
-        out = input.new_empty((*outer, half))
+        out = input.new_empty(*outer, half)
     rows = as_rows(input)
-    run(gated.SILU, (rows, rows, as_rows(out)), *gated.halves(half))
+    run(gated.SILU, (rows, rows, as_rows(out)), gated.halves(half))
     return out
 
 
@@ -34,5 +34,5 @@ def silu_and_mul_backward(grad_output: Tensor, input: Tensor) -> Tensor:
     rows, gradients = as_rows(input), as_rows(gradient)
     half = rows.shape[-1] // 2
     arrays = (rows, rows, as_rows(grad_output), gradients, gradients)
-    run(gated.SILU_BACKWARD, arrays, *gated.halves(half), n=half)
+    run(gated.SILU_BACKWARD, arrays, gated.halves(half), n=half)
     return gradient

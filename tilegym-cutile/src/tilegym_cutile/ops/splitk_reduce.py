@@ -18,7 +18,7 @@ def splitk_reduce(attn_splitk_out: Tensor, lse_splitk_out: Tensor, out: Tensor |
     """See `tilegym/specs/splitk_reduce.py`."""
     if out is None:
         batch, heads, _, size = attn_splitk_out.shape
-        out = torch.empty((batch, heads, size), dtype=attn_splitk_out.dtype, device=attn_splitk_out.device)
+        out = torch.empty(batch, heads, size, dtype=attn_splitk_out.dtype, device=attn_splitk_out.device)
     if out.numel():
         reduce_splits(attn_splitk_out, lse_splitk_out, out)
     return out

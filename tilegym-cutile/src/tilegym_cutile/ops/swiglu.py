@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def swiglu(a: Tensor, b: Tensor) -> Tensor:
     """See `tilegym/specs/swiglu.py`."""
     y = torch.empty_like(a, memory_format=torch.contiguous_format)
-    run(gated.SILU, in_step(a, b, y), *gated.APART)
+    run(gated.SILU, in_step(a, b, y), gated.APART)
     return y
 
 
@@ -27,5 +27,5 @@ def swiglu_backward(grad_output: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, 
     """The gradients of a and b, from that of the output: of their shape and dtype, contiguous."""
     da = torch.empty_like(a, memory_format=torch.contiguous_format)
     db = torch.empty_like(b, memory_format=torch.contiguous_format)
-    run(gated.SILU_BACKWARD, in_step(a, b, grad_output, da, db), *gated.APART)
+    run(gated.SILU_BACKWARD, in_step(a, b, grad_output, da, db), gated.APART)
     return da, db
