@@ -56,9 +56,9 @@ def public_function(op: Op) -> Callable[..., Any]:
     if catch_all:
         lines += [f"    if {catch_all}:", f"        return _with_options(_op, ({values}), {catch_all}, backend)"]
     guards = op.guarded
-    namespace |= {f"_absent_{name}": absent(name) for name in guards}
+    namespace |= {f"_absent_{one.name}": absent(one.name) for one in guards}
     if guards:
-        nested = " or ".join(_NESTED[form].format(name) for name, form in guards.items())
+        nested = " or ".join(_NESTED[one.form].format(one.name) for one in guards)
         lines += [
             "    if _forward_ad._current_level < 0:",
             "        try:",
@@ -66,7 +66,7 @@ def public_function(op: Op) -> Callable[..., Any]:
             "        except (KeyError, TypeError, AttributeError):",
             "            _entries = ()",
             "        for _check, _run, _label in _entries:",
-            f"            if _check({', '.join(_SHOWN[form].format(name) for name, form in guards.items())}):",
+            f"            if _check({', '.join(_SHOWN[one.form].format(one.name) for one in guards)}):",
             "                if _profiler._is_profiler_enabled:",
             f"                    return _profiled(_label, _run, {', '.join(op.positional)})",
             f"                return _run({', '.join(op.positional)})",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import typing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import torch
 from torch.autograd import forward_ad
@@ -43,22 +43,32 @@ def absent(parameter: str) -> Tensor:  # noqa: ARG001 - the cache makes one for 
         return torch.empty(0, device="cpu").as_subclass(_Absent)
 
 
-def guarded(op: Op) -> dict[str, str]:
-    """Parameters that may hold tensors → how: "tensor", "optional" or "any"; `shown` says what a guard sees of them."""
+class Guarded(NamedTuple):
+    """A parameter that may hold tensors."""
+
+    at: int
+    """Its place among the declared ones."""
+    name: str
+    form: Literal["tensor", "optional", "any"]
+    """What it holds by its annotation; `shown` says what a guard sees of it."""
+
+
+def guarded(op: Op) -> list[Guarded]:
+    """The parameters that may hold tensors."""
     try:
         hints = typing.get_type_hints(op.declared)
     except Exception:  # noqa: BLE001 - annotations that cannot be evaluated say nothing
         hints = {}
-    found = {}
-    for name in op.positional:
+    found = []
+    for at, name in enumerate(op.positional):
         kind = hints.get(name, Any)
         leaves = set(typing.get_args(kind)) or {kind}
         if leaves == {torch.Tensor}:
-            found[name] = "tensor"
+            found.append(Guarded(at, name, "tensor"))
         elif leaves == {torch.Tensor, type(None)}:
-            found[name] = "optional"
+            found.append(Guarded(at, name, "optional"))
         elif not leaves <= {int, float, bool, str, type(None), torch.dtype, Ellipsis} and not _is_int_list(kind):
-            found[name] = "any"
+            found.append(Guarded(at, name, "any"))
     return found
 
 
@@ -70,12 +80,11 @@ def _is_int_list(kind: Any) -> bool:
 
 
 def shown(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor | None]:
-    """What a guard sees of a call: its arguments as `guarded` says, its options as any; None, which no guard accepts.
+    """What a guard sees of a call: its arguments, by their form, and its options as any; None, which no guard accepts.
 
     The values of options are not looked at: what is resolved for a kind of call does not depend on them.
     """
-    given = dict(zip(op.positional, args, strict=True))
-    seen = [_shown(form, given[name], absent(name)) for name, form in op.guarded.items()]
+    seen = [_shown(form, args[at], absent(name)) for at, name, form in op.guarded]
     return seen + [stand_in(value, absent(name)) for name, value in options.items()]
 
 

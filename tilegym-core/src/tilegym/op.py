@@ -68,7 +68,7 @@ class Op:
         self.positional = tuple(p.name for p in self.parameters if p.kind in kinds and p.name != "backend")
         """Names of the declared parameters, without `backend` and the catch-alls."""
         self.guarded = guarded(self)
-        """Those that may hold tensors → how."""
+        """Those that may hold tensors."""
         self.function: Callable[..., Any] = public_function(self)
 
     @property
