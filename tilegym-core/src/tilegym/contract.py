@@ -63,12 +63,13 @@ class Gradient:
     """For which inputs an op has gradients, and what its forward hands to its backward.
 
     A backend implements it as `backward(*grad_outputs, *saved, needs=...)`, which may further take canonical parameters
-    that hold no tensor, by name. It returns a tensor per input, None where `needs` says that nobody wants it.
+    that hold no tensor, by name. It returns a tensor per input, None where `needs` says that nobody wants it. For an
+    input or output that is a list of tensors, each of these is a list, with an item for each member.
     """
 
     inputs: tuple[str, ...]
     """Canonical parameters that have a gradient; one that requires a gradient and is not named here is refused."""
-    magnitude: Callable[..., tuple[Tensor, ...]]
+    magnitude: Callable[..., tuple[Tensor | list[Tensor], ...]]
     """The gradients on absolute values, from the absolute gradients of the outputs and the canonical arguments in
     float64: the scale of their rounding errors, which does not cancel where they do."""
     like: tuple[str, ...]
@@ -85,8 +86,9 @@ class Gradient:
     residuals: Callable[..., tuple[Tensor, ...]] | None = None
     """Empty residuals of the right shape, dtype and device, from canonical arguments."""
     reduction: Callable[..., tuple[int, ...]] | None = None
-    """For each of `inputs`, how many terms are added up for one element of its gradient, from canonical arguments;
-    None: the contract's `reduction`, or as many as the output has elements for one of the input."""
+    """For each of `inputs`, how many terms are added up for one element of its gradient, or of a list's members at the
+    most, from canonical arguments; None: the contract's `reduction`, or as many as the output has elements for one of
+    the input."""
     rounded: Callable[..., bool] | None = None
     """From canonical arguments: whether the backward starts from values rounded to the output's dtype; None: only if
     it is given an output itself."""
@@ -110,7 +112,7 @@ class Contract:
     """How many terms are added up for one element, from canonical arguments."""
     fake: Callable[..., Any]
     """Empty outputs of the right shape, dtype, strides and device, from canonical arguments."""
-    # The functions above return a tensor, or a tuple of them as `outputs` names.
+    # The functions above return a tensor or a list of them, or a tuple of such as `outputs` names.
     samples: Callable[[], Iterable[Sample]]
     """The cases that tests and tuning share."""
     bytes_moved: Callable[..., int]
@@ -128,7 +130,7 @@ class Contract:
     gradient: Gradient | None = None
     """None: the op has none."""
     outputs: tuple[str, ...] = ("output",)
-    """A name for each tensor that the op returns."""
+    """A name for each tensor, or list of tensors, that the op returns."""
     identity: Callable[..., Tensor | None] | None = None
     """From canonical arguments: the tensor among them that is the result as it is, so that no backend need be called,
     as in dropout outside of training; None if there is something to compute."""

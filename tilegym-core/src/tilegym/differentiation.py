@@ -7,15 +7,15 @@ forward, so that its own backward runs.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from tilegym import registry
-from tilegym.errors import GradientError, RegistrationError
+from tilegym.errors import GradientError
 from tilegym.guards import is_plain
+from tilegym.lists import flat
 from tilegym.profiling import profiled, range_name
 from tilegym.schemas import parts, schema
 
@@ -26,26 +26,23 @@ if TYPE_CHECKING:
     from tilegym.op import Op
     from tilegym.registry import Implementation
 
-_LEADING: Final = 3
+LEADING: Final = 3
 """What `Differentiable` is given before the op's own arguments."""
 
 
 class Differentiation:
     """The gradient of one op with a contract that has one."""
 
-    def __init__(self, op: Op, contract: Contract, kinds: Mapping[str, Any]) -> None:
-        """`kinds`: names of the canonical parameters, without `out` → their types."""
+    def __init__(self, op: Op, contract: Contract, kinds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """Names → types: `kinds` of the canonical parameters, without `out`, `results` of the outputs."""
         assert contract.gradient is not None  # noqa: S101 - for the type checker: whoever makes one has looked
         self.op, self.gradient, self.outputs = op, contract.gradient, contract.outputs
         self.name = op.name.replace(".", "_")
-        lists = [name for name, kind in kinds.items() if typing.get_origin(kind) in (list, Sequence)]
-        if any(torch.Tensor in parts(kinds[name]) for name in lists):
-            raise RegistrationError(
-                f"{op.name}: a contract whose op takes tensors in a list ({', '.join(lists)}) can have "
-                "no gradient; implementations in plain PyTorch have their own"
-            )
-        kept = [*kinds, *contract.outputs, *self.gradient.residual_names]
-        saved = {name: kinds.get(name, torch.Tensor) for name in self.gradient.saved}
+        self.apply: Callable[..., Any] = Differentiable.apply
+        """Calls the op on plain tensors, as autograd sees it."""
+        kept = [*kinds, *results, *self.gradient.residual_names]
+        known = {**kinds, **results}
+        saved = {name: known.get(name, torch.Tensor) for name in self.gradient.saved}
         constants = {
             name: kind for name, kind in kinds.items() if name not in saved and torch.Tensor not in parts(kind)
         }
@@ -59,7 +56,7 @@ class Differentiation:
         self.inputs_at = [self.given.index(name) for name in self.gradient.inputs]
         self.outputs_at = [contract.outputs.index(name) for name in differentiable]
         self.parameters = {
-            **{f"grad_{name}": torch.Tensor for name in differentiable},
+            **{f"grad_{name}": results[name] for name in differentiable},
             **saved,
             **constants,
             "needs": Sequence[bool],
@@ -71,8 +68,8 @@ class Differentiation:
         register(
             f"{self.name}_bwd",
             schema(self.parameters, list[torch.Tensor]),
-            lambda *given, backend: self._run_node(backend, given),
-            lambda *given, backend: self._fake(given),  # noqa: ARG005 - the same for all backends
+            lambda *given, backend: self.run_node(backend, given),
+            lambda *given, backend: self.fake(given),  # noqa: ARG005 - the same for all backends
         )
         qualified = f"tilegym::{self.name}"
         torch.library.register_autograd(f"{qualified}_fwd", self.formula, setup_context=self._set_up, lib=library)
@@ -93,22 +90,24 @@ class Differentiation:
     def formula(self, ctx: Any, *grad_results: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The gradient of each input of NAME_fwd from those of its results."""
         needs = [ctx.needs_input_grad[index] for index in self.inputs_at]
-        return self._placed(needs, self._call_node(ctx, needs, [grad_results[index] for index in self.outputs_at]))
+        grad_outputs = [grad_results[index] for index in self.outputs_at]
+        return self._placed(needs, self.call_node(ctx, needs, (*grad_outputs, *ctx.saved_tensors)))
 
     def plain_formula(self, ctx: Any, *grad_results: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """The same of `Differentiable`, without the torch op unless somebody wants to see it."""
-        needs = [ctx.needs_input_grad[_LEADING + index] for index in self.inputs_at]
+        needs = [ctx.needs_input_grad[LEADING + index] for index in self.inputs_at]
         grad_outputs = [grad_results[index] for index in self.outputs_at]
         if torch.is_grad_enabled() or not is_plain(grad_outputs):
-            return self._placed(needs, self._call_node(ctx, needs, grad_outputs))
+            return self._placed(needs, self.call_node(ctx, needs, (*grad_outputs, *ctx.saved_tensors)))
         constants = dict(zip(self.constants, ctx.constants, strict=True))
         return self._placed(
-            needs, _run_backward(ctx.implementation, (*grad_outputs, *ctx.saved_tensors), constants, needs)
+            needs, run_backward(ctx.implementation, (*grad_outputs, *ctx.saved_tensors), constants, needs)
         )
 
-    def _call_node(self, ctx: Any, needs: list[bool], grad_outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    def call_node(self, ctx: Any, needs: list[bool], tensors: Sequence[Any]) -> list[torch.Tensor]:
+        """Those gradients that are needed, from NAME_bwd."""
         node = getattr(torch.ops.tilegym, f"{self.name}_bwd").default
-        found: list[torch.Tensor] = node(*grad_outputs, *ctx.saved_tensors, *ctx.constants, needs, backend=ctx.backend)
+        found: list[torch.Tensor] = node(*tensors, *ctx.constants, needs, backend=ctx.backend)
         return found
 
     def _placed(self, needs: list[bool], found: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
@@ -120,17 +119,20 @@ class Differentiation:
                 placed[index] = next(gradients)
         return tuple(placed)
 
-    def _run_node(self, backend: str, given: tuple[Any, ...]) -> list[torch.Tensor]:
+    def run_node(self, backend: str, given: tuple[Any, ...]) -> list[torch.Tensor]:
+        """What NAME_bwd does."""
         named = dict(zip(self.parameters, given, strict=True))
         needs = named.pop("needs")
         constants = {name: named.pop(name) for name in self.constants}
-        return _run_backward(registry.implementation(self.op.name, backend), tuple(named.values()), constants, needs)
+        return run_backward(registry.implementation(self.op.name, backend), tuple(named.values()), constants, needs)
 
-    def _fake(self, given: tuple[Any, ...]) -> list[torch.Tensor]:
+    def fake(self, given: tuple[Any, ...]) -> list[torch.Tensor]:
+        """What NAME_bwd returns, empty."""
         named = dict(zip(self.parameters, given, strict=True))
-        like = [named[name] for name, needed in zip(self.gradient.like, named["needs"], strict=True) if needed]
+        like = flat([named[name] for name in self.gradient.like])
         strides = torch.preserve_format if self.gradient.dense else torch.contiguous_format
-        return [torch.empty_like(one, memory_format=strides) for one in like]
+        needed = (one for one, needed in zip(like, named["needs"], strict=True) if needed)
+        return [torch.empty_like(one, memory_format=strides) for one in needed]
 
     def _set_up(self, ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
         results = output if isinstance(output, tuple) else (output,)
@@ -144,7 +146,7 @@ class Differentiation:
         )
 
 
-def _run_backward(
+def run_backward(
     implementation: Implementation, tensors: tuple[Any, ...], constants: dict[str, Any], needs: list[bool]
 ) -> list[torch.Tensor]:
     """Those gradients that are needed, from an implementation's own backward."""
@@ -180,4 +182,4 @@ class Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Any:
         """None for what is no input of the op, and the gradients of those that are."""
-        return (*[None] * _LEADING, *ctx.of.plain_formula(ctx, *grad_outputs))
+        return (*[None] * LEADING, *ctx.of.plain_formula(ctx, *grad_outputs))

@@ -23,6 +23,11 @@ def parts(kind: Any) -> set[Any]:
     return set(typing.get_args(kind)) or {kind}
 
 
+def is_tensor_list(kind: Any) -> bool:
+    """Whether a type is that of a list of tensors."""
+    return typing.get_origin(kind) in (list, Sequence) and torch.Tensor in parts(kind)
+
+
 def schema(parameters: Mapping[str, Any], result: Any, *, written: tuple[str, ...] = ()) -> str:
     """The schema of an op with these parameters and `backend`: `(Tensor x, *, str backend) -> Tensor`.
 

@@ -14,16 +14,18 @@ The backend is a constant argument of each, so that a backward runs where its fo
 from __future__ import annotations
 
 import threading
+import typing
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from tilegym import flops, registry
-from tilegym.differentiation import Differentiable, Differentiation
+from tilegym.differentiation import Differentiation
 from tilegym.entries import told
 from tilegym.errors import NoImplementationError, RegistrationError
 from tilegym.guards import tensors_in
-from tilegym.schemas import hints, schema
+from tilegym.list_differentiation import ListDifferentiation
+from tilegym.schemas import hints, is_tensor_list, schema
 from tilegym.selection import refusal
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ def differentiable_call(op: Op, contract: Contract, implementation: Implementati
     """Call an op on plain tensors of which some require a gradient."""
     definition = _definition(op, contract)
     given = [value for name, value in zip(op.canonical_parameters, canonical, strict=True) if name != OUT]
-    result = Differentiable.apply(definition.differentiation, definition.run_forward, implementation, *given)  # type: ignore[no-untyped-call]  # untyped in torch
+    of = definition.differentiation
+    result = of.apply(of, definition.run_forward, implementation, *given)  # type: ignore[union-attr]  # selection has seen to it
     return result if definition.out_at is None else written(result, canonical[definition.out_at])
 
 
@@ -110,7 +113,14 @@ class _Definition:
         self.result = self.kinds.pop("return", torch.Tensor)
         self.kinds.pop(OUT, None)
         self.out_at = op.canonical_parameters.index(OUT) if OUT in op.canonical_parameters else None
-        self.differentiation = None if contract.gradient is None else Differentiation(op, contract, self.kinds)
+        results = typing.get_args(self.result) if len(contract.outputs) > 1 else (self.result,)
+        self.results = dict(zip(contract.outputs, results, strict=True))
+        """Outputs → their types."""
+        lists = any(map(is_tensor_list, (*self.kinds.values(), *self.results.values())))
+        differentiation = ListDifferentiation if lists else Differentiation
+        self.differentiation = (
+            None if contract.gradient is None else differentiation(op, contract, self.kinds, self.results)
+        )
         self.overload: Callable[..., Any]
         self.into: Callable[..., Any] | None = None
 
@@ -188,10 +198,10 @@ class _Definition:
         return () if self.contract.gradient is None else self.contract.gradient.residual_names
 
     def _define_forward(self) -> Callable[..., Any]:
-        results = (torch.Tensor,) * (len(self.contract.outputs) + len(self._residuals))
+        results = (*self.results.values(), *[torch.Tensor] * len(self._residuals))
         return self._register(
             f"{self.name}_fwd",
-            schema(self.kinds, torch.Tensor if len(results) == 1 else tuple.__class_getitem__(results)),
+            schema(self.kinds, results[0] if len(results) == 1 else tuple.__class_getitem__(results)),
             lambda *given, backend: self._run(backend, given, residuals=True),
             lambda *given, backend: self._fake_forward(given),  # noqa: ARG005 - the same for all backends
         )

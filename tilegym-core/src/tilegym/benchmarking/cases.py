@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
 from tilegym import registry
 from tilegym.errors import DtypeError, RegistrationError
+from tilegym.guards import tensors_in
 from tilegym.testing import materialize
-from tilegym.testing.accuracy import tensors_of
+from tilegym.testing.accuracy import outputs_of
 from tilegym.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import torch
 
     from tilegym.contract import Contract, Gradient, Sample
     from tilegym.op import Op
@@ -114,7 +115,7 @@ def _case(op: Op, contract: Contract, sample: Sample, dtype: torch.dtype, graph:
 def _backward_work(contract: Contract, gradient: Gradient, named: dict[str, Any], forward: Work) -> Work:
     """Reads the gradients of the outputs and what the forward saved, each once; writes the gradients."""
     canonical = [*named.values()]
-    outputs = dict(zip(contract.outputs, tensors_of(contract.fake(*canonical)), strict=True))
+    outputs = outputs_of(contract, contract.fake(*canonical))
     residuals = gradient.residuals(*canonical) if gradient.residuals is not None else ()
     grads = {f"grad_{name}": outputs[name] for name in gradient.outputs or contract.outputs}
     known = named | outputs | grads | dict(zip(gradient.residual_names, residuals, strict=True))
@@ -124,4 +125,4 @@ def _backward_work(contract: Contract, gradient: Gradient, named: dict[str, Any]
 
 
 def _bytes(value: Any) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+    return sum(one.numel() * one.element_size() for one in tensors_in([value]))

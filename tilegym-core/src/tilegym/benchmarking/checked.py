@@ -17,7 +17,7 @@ from tilegym.errors import WrongAnswerError
 from tilegym.sharding import OUTPUT
 from tilegym.testing import measure
 from tilegym.testing.accuracy import by_name, tensors_of
-from tilegym.testing.gradients import differentiable_outputs, measure_gradients
+from tilegym.testing.gradients import differentiable_outputs, inputs_of, measure_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,12 +72,11 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Seque
     assert gradient is not None, "the plan has backward entries for ops with a gradient alone"  # noqa: S101
     calls: list[Callable[[], Any]] = []
     for arguments in sets:
-        leaves = {  # of the first set, which is checked, a copy: some peers write their gradients over their inputs
-            name: (arguments[name].detach() if calls else arguments[name].detach().clone()).requires_grad_()
-            for name in gradient.inputs
-            if isinstance(arguments.get(name), torch.Tensor)
-        }
-        result = case.op.function(**(arguments | leaves), backend=backend)
+        # Of the first set, which is checked, a copy: some peers write their gradients over their inputs.
+        inputs = arguments.keys() & {*gradient.inputs}
+        given = arguments | {name: _cut(arguments[name], copied=not calls) for name in inputs}
+        leaves = {name: one.requires_grad_() for name, one in inputs_of(gradient, given).items()}
+        result = case.op.function(**given, backend=backend)
         outputs = differentiable_outputs(case.contract, result)
         generator = torch.Generator(outputs[0].device).manual_seed(1)
         grads = tuple(
@@ -88,6 +87,15 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Seque
             _check_gradients(case, gradient, backend, arguments, outputs, leaves, grads)
         calls.append(call)
     return calls
+
+
+def _cut(value: Any, *, copied: bool) -> Any:
+    """A value with its tensors cut from the graph, and copied if asked for."""
+    if isinstance(value, list):
+        return [_cut(one, copied=copied) for one in value]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone() if copied else value.detach()
 
 
 def _check_gradients(
@@ -102,17 +110,18 @@ def _check_gradients(
     """Check the gradients of a part, from gradients of the outputs that are 0 elsewhere, since parts share inputs."""
     part = part_to_check(case.op, case.contract, arguments)
     names = gradient.outputs or case.contract.outputs
-    wholes = grads
-    if part.cuts:
+    wholes = of_part = grads
+    if part.cuts:  # there are none of lists, which no way to split is for
         wholes = tuple(map(torch.zeros_like, grads))
-        for name, whole, grad in zip(names, wholes, grads, strict=True):
-            part.of(whole, name, OUTPUT).copy_(part.of(grad, name, OUTPUT))
+        of_part = tuple(part.of(grad, name, OUTPUT) for name, grad in zip(names, grads, strict=True))
+        for name, whole, grad in zip(names, wholes, of_part, strict=True):
+            part.of(whole, name, OUTPUT).copy_(grad)
     found = torch.autograd.grad(outputs, [*leaves.values()], wholes, retain_graph=True)
     accuracies = measure_gradients(
         case.contract,
         gradient,
         dict(part.arguments),
-        tuple(part.of(grad, name, OUTPUT) for name, grad in zip(names, grads, strict=True)),
+        of_part,
         {name: part.of(one, name) for name, one in zip(leaves, found, strict=True)},
     )
     _check({f"gradient of {name}": accuracy for name, accuracy in accuracies.items()}, backend)

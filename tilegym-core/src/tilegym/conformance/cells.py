@@ -67,9 +67,14 @@ def cells_of(backend: str) -> Iterator[Cell]:
 
 def _is_differentiable(sample: Sample) -> bool:
     """Not where `out` or, in place, a leaf is written, nor at points that are not finite."""
-    specs = (value for value in sample.args.values() if isinstance(value, TensorSpec))
     written = sample.args.get("out") is not None or sample.args.get("inplace", False)
-    return not written and all(spec.fill != "special" for spec in specs)
+    return not written and all(spec.fill != "special" for spec in tensor_specs(sample))
+
+
+def tensor_specs(sample: Sample) -> Iterator[TensorSpec]:
+    """The tensors of a sample, those in lists too."""
+    for value in sample.args.values():
+        yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, TensorSpec))
 
 
 def _layouts(sample: Sample) -> Iterator[Sample]:

@@ -11,13 +11,14 @@ import torch
 
 from tilegym import events, registry
 from tilegym.calls import bound, describe_call
+from tilegym.conformance.cells import tensor_specs
 from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import ArgumentTypeError, ContractError, DtypeError
 from tilegym.explanation import explain
 from tilegym.guards import tensors_in
 from tilegym.testing import assert_accurate, materialize, poison
 from tilegym.testing.accuracy import tensors_of
-from tilegym.testing.gradients import differentiable_outputs, measure_gradients
+from tilegym.testing.gradients import differentiable_outputs, inputs_of, measure_gradients
 from tilegym.torch_ops import OUT
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ def _gradient_arguments(cell: Cell, device: torch.device) -> tuple[dict[str, Any
     """All arguments, and of them those that require a gradient."""
     arguments = _arguments(cell, device)
     contract = registry.get_op(cell.op).contract
-    names = contract.gradient.inputs if contract is not None and contract.gradient is not None else ()
-    inputs = {name: arguments[name] for name in names if isinstance(arguments.get(name), torch.Tensor)}
+    gradient = None if contract is None else contract.gradient
+    inputs = {} if gradient is None else inputs_of(gradient, arguments)
     for value in inputs.values():
         value.requires_grad_()
     return arguments, inputs
@@ -112,7 +113,7 @@ def _gradient_arguments(cell: Cell, device: torch.device) -> tuple[dict[str, Any
 
 def _like_the_first_input(cell: Cell, result: Tensor, seed: int) -> Tensor:
     """A gradient of an output, laid out in memory as the cell's first input."""
-    layout = next(value.layout for value in cell.sample.args.values() if isinstance(value, TensorSpec))
+    layout = next(tensor_specs(cell.sample)).layout
     spec = TensorSpec(shape=tuple(result.shape), layout=layout if result.dim() > 1 else "contiguous")
     sample = Sample(name="gradient", args={"grad_output": spec})
     grad_output: Tensor = materialize(sample, dtype=result.dtype, device=result.device, seed=seed)["grad_output"]

@@ -156,6 +156,13 @@ def by_name(contract: Contract, found: tuple[Accuracy, ...]) -> dict[str, Accura
     return dict(zip(names, found, strict=True))
 
 
+def outputs_of(contract: Contract, result: Any) -> dict[str, Any]:
+    """What an op returned, by the names of its outputs: tensors, and lists of them."""
+    values = result if isinstance(result, tuple) else (result,)
+    outputs = [value for value in values if torch.is_tensor(value) or isinstance(value, list)]
+    return dict(zip(contract.outputs, outputs, strict=True))
+
+
 def tensors_of(result: Any) -> list[Tensor]:
     """The tensors in what an op returned."""
     return [value for value in (result if isinstance(result, (tuple, list)) else (result,)) if torch.is_tensor(value)]
