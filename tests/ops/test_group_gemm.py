@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tilegym.errors import NoImplementationError
 from tilegym.ops import group_gemm
 
 BACKENDS = ["torch", "cutile-cpu", pytest.param("cutile", marks=pytest.mark.gpu)]
@@ -69,12 +68,44 @@ def test_a_group_is_captured_in_a_graph_and_replayed():
     assert all(torch.equal(c, a @ a.mT) for a, c in zip(group, found, strict=True))
 
 
-def test_gradients_are_for_plain_pytorch():
-    a, b = torch.ones(2, 3, requires_grad=True), torch.ones(3, 2)
-    with pytest.raises(NoImplementationError, match="no backward"):
-        group_gemm([a], [b], backend="cutile-cpu")
-    group_gemm([a], [b], backend="torch")[0].sum().backward()
-    assert a.grad.tolist() == [[2.0] * 3] * 2
+@everywhere
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_gradients_are_for_the_members_that_need_one(backend, transpose_b):
+    """Each of its own sizes; zeros where there are no terms, nothing for those that are frozen."""
+    sizes = [(33, 70, 20), (1, 8, 16), (0, 5, 3), (4, 0, 3), (40, 24, 24)]
+    group_A = [whole_numbers(m, k, backend=backend) for m, _, k in sizes]
+    group_B = [whole_numbers(*((n, k) if transpose_b else (k, n)), backend=backend) for _, n, k in sizes]
+    grads = [whole_numbers(m, n, backend=backend) for m, n, _ in sizes]
+    learnt = [*group_A[:4], *group_B[2:]]
+    for one in learnt:
+        one.requires_grad_()
+    torch.autograd.backward(group_gemm(group_A, group_B, transpose_b=transpose_b, backend=backend), grads)
+    for a, b, grad in zip(group_A, group_B, grads, strict=True):
+        of_a, of_b = grad @ (b if transpose_b else b.mT), a.mT @ grad
+        assert a.grad is None if not a.requires_grad else torch.equal(a.grad, of_a)
+        assert b.grad is None if not b.requires_grad else torch.equal(b.grad, of_b.mT if transpose_b else of_b)
+
+
+def test_gradients_of_each_side_are_one_launch():
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    group = [whole_numbers(rows, 24, backend="cutile-cpu").requires_grad_() for rows in (9, 30, 17)]
+    frozen = whole_numbers(24, 8, backend="cutile-cpu")
+    for weights, launches_of_backward in (([frozen] * 3, 1), ([frozen.clone().requires_grad_()] * 3, 2)):
+        found = group_gemm(group, weights, backend="cutile-cpu")
+        with record_launches() as launches:
+            torch.autograd.backward(found, [torch.ones_like(one) for one in found])
+        assert [launch.kernel_name for launch in launches] == ["group_gemm_tiles"] * launches_of_backward
+    assert torch.equal(weights[0].grad, sum(one.detach().sum(0) for one in group)[:, None].expand(24, 8))
+
+
+def test_gradients_are_laid_out_as_their_members():
+    """So that the gradients of transposed weights need no copy."""
+    a = whole_numbers(20, 24, backend="cutile-cpu")
+    weight = whole_numbers(40, 24, backend="cutile-cpu").t().requires_grad_()
+    [gradient] = torch.autograd.grad(group_gemm([a], [weight], backend="cutile-cpu")[0].sum(), weight)
+    assert gradient.stride() == (1, 24)
+    assert torch.equal(gradient, a.sum(0)[:, None].expand(24, 40))
 
 
 @pytest.mark.parametrize(

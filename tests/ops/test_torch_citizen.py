@@ -21,11 +21,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tilegym
 from tilegym import registry
-from tilegym.conformance.cells import cells_of, ops_of
+from tilegym.conformance.cells import cells_of, ops_of, tensor_specs
 from tilegym.errors import GradientError
+from tilegym.lists import filled, form_of
 from tilegym.testing import materialize
 from tilegym.testing.accuracy import double
-from tilegym.testing.gradients import differentiable_outputs
+from tilegym.testing.gradients import differentiable_outputs, inputs_of
 
 BACKENDS = [name for name in tilegym.get_available_backends() if name != "cutile"]
 PAIRS = [(backend, op) for backend in BACKENDS for op in ops_of(backend) if registry.get_op(op).contract.gradient]
@@ -46,21 +47,26 @@ class Case:
             for cell in cells_of(backend)
             if cell.op == name
             and cell.gradient
-            and len(next(iter(cell.sample.args.values())).shape) >= 2
-            and min(next(iter(cell.sample.args.values())).shape) > 1
+            and len(next(tensor_specs(cell.sample)).shape) >= 2
+            and min(next(tensor_specs(cell.sample)).shape) > 1
         )
         self.arguments = materialize(sample, dtype=torch.float32)
-        self.inputs = [n for n in self.contract.gradient.inputs if isinstance(self.arguments.get(n), torch.Tensor)]
+        self.inputs = inputs_of(self.contract.gradient, self.arguments)
+
+    def instead(self, named: dict[str, object], inputs: tuple[torch.Tensor, ...]) -> dict[str, object]:
+        """Arguments by name, with other tensors for those that have a gradient."""
+        names = [name for name in self.contract.gradient.inputs if named.get(name) is not None]
+        return named | dict(zip(names, filled(form_of(named[name] for name in names), inputs), strict=True))
 
     def call(self, *inputs: torch.Tensor, **more: object) -> torch.Tensor:
         """Those outputs that have a gradient: the one, or several as one."""
         given = {"backend": self.backend, **more}
-        result = self.op(**self.arguments | dict(zip(self.inputs, inputs, strict=True)), **given)
+        result = self.op(**self.instead(self.arguments, inputs), **given)
         outputs = differentiable_outputs(self.contract, result)
         return outputs[0] if len(outputs) == 1 else torch.cat([output.flatten() for output in outputs])
 
     def leaves(self) -> list[torch.Tensor]:
-        return [self.arguments[name].detach().clone().requires_grad_() for name in self.inputs]
+        return [one.detach().clone().requires_grad_() for one in self.inputs.values()]
 
     def gradients(self, call, weight: torch.Tensor) -> list[torch.Tensor]:
         leaves = self.leaves()
@@ -101,13 +107,11 @@ def test_gradcheck(name):
     canonical = dict(zip(op.canonical_parameters, map(double, case.contract.canonical(**case.arguments)), strict=True))
 
     def implementation(*leaves):
-        positional, named = op.arguments(
-            found, tuple((canonical | dict(zip(case.inputs, leaves, strict=True))).values())
-        )
+        positional, named = op.arguments(found, tuple(case.instead(canonical, leaves).values()))
         return found.function(*positional, **named)
 
     def reference(*leaves):
-        return case.contract.reference(**canonical | dict(zip(case.inputs, leaves, strict=True)))
+        return case.contract.reference(**case.instead(canonical, leaves))
 
     leaves = [leaf.detach().double().requires_grad_() for leaf in case.leaves()]
     with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
@@ -227,7 +231,7 @@ def test_opcheck(case):
     for suffix in ("", "_fwd"):
         tilegym.register_torch_ops()
         overload = getattr(torch.ops.tilegym, case.name + suffix).default
-        given = {n: v.clone().requires_grad_() if n in case.inputs else v for n, v in canonical.items()}
+        given = case.instead(canonical, case.leaves())
         found = torch.library.opcheck(overload, tuple(given.values()), {"backend": case.backend})
         assert set(found.values()) == {"SUCCESS"}
 

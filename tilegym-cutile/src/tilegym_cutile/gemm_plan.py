@@ -108,7 +108,7 @@ def plan(
     m, n = c.shape[-2:]
     k, matrices = a.shape[-2 if trans_a else -1], c.shape[0] if len(c.shape) == 3 else 1
     blocked = (a.is_blocked, b.is_blocked) if use_tma is not False else (False, False)
-    dtype = a.dtype if a.dtype == b.dtype else _common(a.dtype, b.dtype)
+    dtype = multiplied_in(a.dtype, b.dtype)
     config = heuristic(m, n, k, matrices, (trans_a, trans_b), dtype, tf32, all(blocked), target)
     if config.swapped:
         trans_a, trans_b, blocked = not trans_b, not trans_a, blocked[::-1]
@@ -141,8 +141,10 @@ def plan(
     )
 
 
-def _common(one: torch.dtype, other: torch.dtype) -> torch.dtype:
-    """What a kernel multiplies in if operands differ."""
+def multiplied_in(one: torch.dtype, other: torch.dtype) -> torch.dtype:
+    """What a kernel multiplies operands of these dtypes in."""
+    if one == other:
+        return one
     if one in FLOAT8:
         return torch.float16 if other in FLOAT8 else other
     return one if other in FLOAT8 else torch.float32

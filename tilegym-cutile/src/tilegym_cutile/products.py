@@ -9,7 +9,7 @@ import torch
 
 from tilegym_cutile import gemm
 from tilegym_cutile.gemm_config import FLOAT8, count_tiles, group_heuristic
-from tilegym_cutile.gemm_plan import Form, plan
+from tilegym_cutile.gemm_plan import Form, multiplied_in, plan
 from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
 
 if TYPE_CHECKING:
@@ -78,33 +78,37 @@ def _once(operand: Tensor) -> Tensor:
 
 
 def multiply_group(
-    group_a: list[Tensor],
-    group_b: list[Tensor],
-    group_c: list[Tensor],
+    group: list[tuple[Tensor, Tensor, Tensor]],
     *,
-    trans_b: bool,
+    trans_a: bool = False,
+    trans_b: bool = False,
     tf32: bool,
     persistent: bool = True,
     use_tma: bool = True,
 ) -> None:
-    """Compute c = a @ b for each member that has terms and elements; each c is contiguous.
+    """Compute c = a @ b for each (a, b, c) that has terms and elements; all a have one dtype, all b and all c too.
 
     In one launch, but for one each while a CUDA graph is captured.
     """
-    members = [one for one in zip(group_a, group_b, group_c, strict=True) if one[0].numel() and one[2].numel()]
+    members = [(a, b, c) for a, b, c in group if a.numel() and c.numel()]
     if not members:
         return
     if is_captured(members[0][2]):
         for a, b, c in members:
-            multiply(a, b, c, trans_b=trans_b, tf32=tf32, persistent=persistent, use_tma=use_tma)
+            multiply(a, b, c, trans_a=trans_a, trans_b=trans_b, tf32=tf32, persistent=persistent, use_tma=use_tma)
         return
     xs, ys, cs = ([one[at] for one in members] for at in range(3))
-    (xs, trans_a), (ys, trans_b) = _all_in_order(xs, False), _all_in_order(ys, trans_b)
+    (xs, trans_a), (ys, trans_b), (cs, turned) = (
+        _all_in_order(group, transposed) for group, transposed in ((xs, trans_a), (ys, trans_b), (cs, False))
+    )
+    if turned:  # the transposes are computed
+        xs, ys, trans_a, trans_b = ys, xs, not trans_b, not trans_a
     blocked = tuple(use_tma and all(Form.of(one).is_blocked for one in group) for group in (xs, ys))
     rows, columns = sum([c.shape[0] for c in cs]), max([c.shape[1] for c in cs])
     target = target_of(cs[0])
     trans = (trans_a, trans_b)
-    config = group_heuristic(rows, columns, len(cs), trans, xs[0].dtype, tf32, all(blocked), target)
+    dtype = multiplied_in(xs[0].dtype, ys[0].dtype)
+    config = group_heuristic(rows, columns, len(cs), trans, dtype, tf32, all(blocked), target)
     tiles = sum([count_tiles(config, c.shape[0], c.shape[1], 1) for c in cs])
     grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
     stored = all(Form.of(one).is_blocked for one in cs)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Sample, TensorSpec, check_device
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_device
 from tilegym.errors import ArgumentTypeError, ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import whole
 from tilegym.specs import _products
-from tilegym.specs._products import turned
+from tilegym.specs._products import sizes, turned
 
 
 @dispatch("group_gemm")
@@ -46,7 +46,7 @@ def group_gemm(
         ArgumentTypeError: an argument is of another type.
         ArgumentValueError: out_dtype is unknown.
 
-    Gradient: on backend torch alone.
+    Gradient: the members of group_A and group_B.
     """
     raise NotImplementedError
 
@@ -100,6 +100,19 @@ def reduction(group_A: list[Tensor], *_: Any) -> int:
     return max((a.shape[1] for a in group_A), default=0)
 
 
+def gradient_magnitude(
+    grad_output: list[Tensor], group_A: list[Tensor], group_B: list[Tensor], transpose_b: bool, *_: Any
+) -> tuple[list[Tensor], list[Tensor]]:
+    members = zip(grad_output, group_A, group_B, strict=True)
+    found = [_products.gradients(grad, a.abs(), b.abs(), False, transpose_b) for grad, a, b in members]
+    return [da for da, _ in found], [db for _, db in found]
+
+
+def reduction_of_gradients(group_A: list[Tensor], group_B: list[Tensor], transpose_b: bool, *_: Any) -> tuple[int, int]:
+    found = [sizes(a, b, False, transpose_b) for a, b in zip(group_A, group_B, strict=True)]
+    return max(n for _, n, _ in found), max(m for m, _, _ in found)
+
+
 def bytes_moved(
     group_A: list[Tensor], group_B: list[Tensor], transpose_b: bool, out_dtype: torch.dtype | None, tf32: bool
 ) -> int:
@@ -122,8 +135,8 @@ def _sample(name: str, sizes: list[tuple[int, int, int]], layout: Any = "contigu
 
 def samples() -> Iterator[Sample]:
     ragged = [(130, 72, 64), (1, 264, 8), (33, 136, 40), (260, 264, 72)]
-    yield _sample("ragged", ragged)
     yield _sample("unaligned", [(17, 33, 65), (3, 5, 7), (70, 9, 1)])
+    yield _sample("ragged", ragged)
     yield _sample("transpose_b", ragged[:3], transpose_b=True)
     for layout in ("transposed", "sliced", "expanded", "strided"):
         yield _sample(layout, [(17, 24, 8), (40, 8, 32)], layout)
@@ -151,6 +164,14 @@ group_gemm.contract = Contract(
     bytes_moved=bytes_moved,
     flops=flops,
     dtypes=_products.DTYPES,
+    gradient=Gradient(
+        inputs=("group_A", "group_B"),
+        magnitude=gradient_magnitude,
+        reduction=reduction_of_gradients,
+        saved=("group_A", "group_B"),
+        like=("group_A", "group_B"),
+        dense=True,
+    ),
     sharding=whole,
     hints={"static_persistent": None, "use_tma": (False, True)},
 )

@@ -1,4 +1,4 @@
-"""Matrix products of a group, in one launch; in a CUDA graph, in one each."""
+"""Matrix products of a group, in one launch, and their gradients, in two; in a CUDA graph, in one for each product."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilegym import register_impl
+from tilegym import register_backward, register_impl
 from tilegym_cutile.products import multiply_group, why_no_float8
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 
@@ -30,12 +32,39 @@ def group_gemm(
     use_tma: bool = True,
 ) -> list[Tensor]:
     """See `tilegym/specs/group_gemm.py`."""
-    products = []
+    members = []
     for a, b in zip(group_A, group_B, strict=True):
         make = torch.empty if a.shape[1] else torch.zeros
         shape = (a.shape[0], b.shape[0 if transpose_b else 1])
-        products.append(make(shape, dtype=out_dtype or a.dtype, device=a.device))
-    multiply_group(
-        group_A, group_B, products, trans_b=transpose_b, tf32=tf32, persistent=static_persistent, use_tma=use_tma
-    )
-    return products
+        members.append((a, b, make(shape, dtype=out_dtype or a.dtype, device=a.device)))
+    multiply_group(members, trans_b=transpose_b, tf32=tf32, persistent=static_persistent, use_tma=use_tma)
+    return [c for _, _, c in members]
+
+
+@register_backward("group_gemm", backend="cutile")
+def group_gemm_backward(
+    grad_outputs: list[Tensor],
+    group_A: list[Tensor],
+    group_B: list[Tensor],
+    transpose_b: bool,
+    tf32: bool,
+    needs: Sequence[Sequence[bool]],
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """The gradients of the members of group_A and group_B, laid out as those; None for what is not in `needs`."""
+    of_A, of_B = (_new_gradients(*each, grad_outputs) for each in zip((group_A, group_B), needs, strict=True))
+    members = zip(grad_outputs, group_B, of_A, strict=True)
+    wanted = [(grad, b, da) for grad, b, da in members if da is not None]
+    multiply_group(wanted, trans_b=not transpose_b, tf32=tf32)
+    members = zip(group_A, grad_outputs, of_B, strict=True)
+    wanted = [(a, grad, db.mT if transpose_b else db) for a, grad, db in members if db is not None]
+    multiply_group(wanted, trans_a=True, tf32=tf32)
+    return of_A, of_B
+
+
+def _new_gradients(group: list[Tensor], needed: Sequence[bool], grad_outputs: list[Tensor]) -> list[Tensor | None]:
+    """For `multiply_group` to fill, which leaves out those that have no terms."""
+    found: list[Tensor | None] = []
+    for one, wanted, grad in zip(group, needed, grad_outputs, strict=True):
+        make = torch.empty_like if grad.numel() else torch.zeros_like
+        found.append(make(one) if wanted else None)
+    return found
