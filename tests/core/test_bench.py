@@ -553,6 +553,17 @@ def test_ceilings_are_of_this_device(monkeypatch):
     assert found.matmul_tflops == {"float32": pytest.approx(2 * 512**3 / 2e-3 / 1e12)}
 
 
+def test_the_first_of_a_rounds_short_calls_is_not_timed(monkeypatch):
+    """On a CPU: since threads may have gone to sleep while others had their turn."""
+    monkeypatch.setattr(timing, "_seconds_of", lambda run, count=1: 0.004 * count)
+    monkeypatch.setattr(timing, "_ROUNDS", 3)
+    called = []
+    found = time_calls([lambda: called.append(1)], CPU, seconds=0.03)
+    assert (len(called), found.median) == (3, 4.0)
+    time_calls([lambda: called.append(1)], CPU, seconds=0.01)  # longer than its share
+    assert len(called) == 3
+
+
 class FakeGpu:
     """What torch.cuda does to time: its clock goes by 1 ms a call, 7 ms to overwrite the cache; `log` has all of it."""
 
