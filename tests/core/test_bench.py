@@ -29,7 +29,7 @@ from tilegym.errors import (
     UnknownOpError,
     WrongAnswerError,
 )
-from tilegym.testing import materialize
+from tilegym.testing import materialize, measure
 from tilegym.testing.accuracy import tensors_of
 
 CPU = torch.device("cpu")
@@ -252,6 +252,15 @@ def test_figures_follow_from_time_bytes_and_ceiling(softmax, clock):
         assert row.rate == pytest.approx(MOVED[row.case] / 2e-3 / 1e9)
         assert row.ceiling_percent == pytest.approx(100 * row.rate / 4.0)
         assert row.intensity == row.flops / row.bytes == 5 / 4
+
+
+def test_the_error_beside_float64_is_told(softmax, clock):
+    register("mine", right)
+    register("refuses", right, supports=lambda x: "only on Sundays")
+    arguments = cases("softmax", BF16)[0].arguments(CPU)
+    (accuracy,) = measure(softmax.contract, arguments, right(**arguments))
+    assert [row.norm_error for row in rows()[:2]] == [accuracy.norm_error, None]
+    assert 1e-4 < accuracy.norm_error < 8e-3
 
 
 def test_compute_bound_figures_are_in_tflops(softmax, clock, monkeypatch):

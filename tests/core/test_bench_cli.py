@@ -247,8 +247,8 @@ def test_ratios_to_peers_are_shown(site, monkeypatch):
 
     monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
     done = bench("softmax", "--device", "cpu")
-    shown = done.stdout.partition("Beside peers: their time / the backend's")[2].split()
-    assert shown[-9:] == ["softmax", "bfloat16", "forward", "mine", "theirs", "2", "1.414", "0.500", "4x8"]
+    shown = done.stdout.partition("Beside peers: their time / the backend's; the backend's error / theirs")[2].split()
+    assert shown[-10:] == ["softmax", "bfloat16", "forward", "mine", "theirs", "2", "1.414", "0.500", "4x8", "1.000"]
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------

@@ -27,11 +27,19 @@ class Outer:
     order: Literal["rows", "columns"]
     inner: Inner
     maybe: Inner | None
+    since: float | None = None
 
 
 WHOLE = Outer(
     name="x", swap=True, scale=0.5, pair=(3, False), many=(), order="rows", inner=Inner(size=None), maybe=Inner(size=1)
 )
+
+
+def test_a_field_with_a_default_may_be_missing():
+    data = json.loads(json.dumps(asdict(WHOLE)))
+    assert from_json(Outer, data | {"since": 2}, "here").since == 2.0
+    del data["since"]
+    assert from_json(Outer, data, "here") == WHOLE
 
 
 def test_a_record_is_read_as_it_was_written():

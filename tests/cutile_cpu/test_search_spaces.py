@@ -31,12 +31,12 @@ def test_results_do_not_depend_on_the_configuration(op, functions):
     sets = [case.arguments(CPU)]
     tuned = set()
     for direction in ("forward", "backward") if case.backward is not None else ("forward",):
-        call = calls_of(case, direction, "cutile-cpu", sets)[0]
+        call = calls_of(case, direction, "cutile-cpu", sets).calls[0]
         with tuning.observed() as questions:
             call()
         for question in questions:
             for config in question.space[:1] + question.space[-1:]:
                 with tuning.forced(question, config):
-                    assert len(calls_of(case, direction, "cutile-cpu", sets)) == 1  # each result is checked there
+                    assert len(calls_of(case, direction, "cutile-cpu", sets).calls) == 1  # each result is checked there
                 tuned.add(question.function.name)
     assert tuned == functions

@@ -50,12 +50,13 @@ def show_run(found: Results, planned: Plan) -> None:
         (
             *(one.op, one.dtype, one.direction, one.backend, one.peer, len(one.ratios)),
             *(f"{one.geometric_mean:.3f}", f"{one.ratios[one.worst]:.3f}", one.worst),
+            f"{max(one.errors.values()):.3f}" if one.errors else None,
         )
         for one in beside_peers(found.rows)
     ]
     if beside:
-        names = ("op", "dtype", "way", "backend", "peer", "cases", "geometric mean", "worst", "at")
-        table(target, "Beside peers: their time / the backend's", names, beside)
+        names = ("op", "dtype", "way", "backend", "peer", "cases", "geometric mean", "worst", "at", "largest error")
+        table(target, "Beside peers: their time / the backend's; the backend's error / theirs", names, beside)
     lines(target, "Not timed", {" ".join(label(row)): row.error for row in rows if row.error is not None})
     lines(target, "Left out", dict(planned.left_out))
 

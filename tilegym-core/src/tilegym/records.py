@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -24,6 +24,8 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 def from_json(cls: type[T], data: Any, where: str) -> T:
     """A dataclass from a JSON object that has its fields and no others, each of the type that its hint names.
 
+    A field with a default may be missing, as in files that were written before there was such a field.
+
     Args:
         cls: the dataclass; its fields may be str, bool, int, float, Literal, dataclasses, tuples and mappings of these,
             None beside one of them, and Any, which is taken as it is.
@@ -35,11 +37,12 @@ def from_json(cls: type[T], data: Any, where: str) -> T:
     """
     if not isinstance(data, dict):
         raise RecordError(f"{where}: expected an object with the fields of {cls.__name__}, got {_shown(data)}")
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]  # T is a dataclass
-    if wrong := sorted(names ^ data.keys()):
+    known = {field.name: field.default is MISSING for field in fields(cls)}  # type: ignore[arg-type]  # T is a dataclass
+    needed = {name for name, needs in known.items() if needs}
+    if wrong := sorted((needed - data.keys()) | (data.keys() - known.keys())):
         raise RecordError(f"{where}: fields missing or unknown: {', '.join(wrong)}")
     hints = _hints(cls)  # type: ignore[arg-type]  # mypy takes a class for something that cannot be hashed
-    return cls(**{name: _value(hint, data[name], f"{where}: {name}") for name, hint in hints.items()})
+    return cls(**{name: _value(hints[name], value, f"{where}: {name}") for name, value in data.items()})
 
 
 def _value(hint: Any, data: Any, where: str) -> Any:

@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from tilegym.benchmarking.cases import Case
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Direction
-    from tilegym.benchmarking.suite import Options
-    from tilegym.benchmarking.timing import Timing
+    from tilegym.benchmarking.suite import Measured, Options
     from tilegym_cutile.ahead import Begin
     from tilegym_cutile.tuning import Question
 
-    Run = Callable[[Options], Timing | str]
+    Run = Callable[[Options], Measured | str]
     """Checks and times a call: the timing, or why there is none."""
 
 NOISE: Final = 0.01
@@ -118,7 +117,7 @@ def search(
         if isinstance(outcome, str):
             yield Failed(case=case, direction=direction, reason=outcome)
             continue
-        for question in _asked(calls_of(case, direction, backend, sets)[0], options.device):
+        for question in _asked(calls_of(case, direction, backend, sets).calls[0], options.device):
             if question not in answered:
                 answered.add(question)
                 candidates = question.space[: limits.configs]
@@ -138,7 +137,7 @@ def search(
 
 def _alone(
     case: Case, direction: Direction, backend: str, sets: list[dict[str, Any]], compile_seconds: float, options: Options
-) -> Timing | str:
+) -> Measured | str:
     with ct.compiler_timeout(compile_seconds):
         return measured(case, direction, [backend], sets, options)[backend]
 
@@ -169,7 +168,7 @@ def _best(
         if isinstance(outcome, str):
             failures[config] = outcome
             return math.inf
-        return outcome.median
+        return outcome.timing.median
 
     plain = question.plain
     plain_ms = timed(plain, options)

@@ -23,6 +23,8 @@ class Beside:
     peer: str
     ratios: Mapping[str, float]
     """Case → the peer's time / the backend's, over 1: the backend is faster. In the order of the run."""
+    errors: Mapping[str, float]
+    """Case → the backend's error beside float64 / the peer's, over 1: the peer is more accurate."""
 
     @property
     def geometric_mean(self) -> float:
@@ -43,15 +45,21 @@ def beside_peers(rows: Iterable[Row]) -> list[Beside]:
             groups.setdefault((row.op, row.dtype, row.direction), []).append(row)
     found = []
     for (op, dtype, direction), timed in groups.items():
-        peers: dict[str, dict[tuple[str, bool], float]] = {}
-        own: dict[str, dict[tuple[str, bool], float]] = {}
+        backends: dict[tuple[bool, str], dict[tuple[str, bool], Row]] = {}
         for row in timed:
-            times = (peers if row.peer else own).setdefault(row.backend, {})
-            times[row.case, row.graph] = row.median_ms or 0.0
-        for backend, times in own.items():
-            for peer, others in peers.items():
-                ratios = {key[0]: others[key] / milliseconds for key, milliseconds in times.items() if key in others}
-                if ratios:
+            backends.setdefault((row.peer, row.backend), {})[row.case, row.graph] = row
+        for (is_peer, backend), own in backends.items():
+            for (is_other, peer), others in backends.items():
+                pairs = [(row, others[key]) for key, row in own.items() if key in others]
+                if pairs and is_other and not is_peer:
                     names = {"op": op, "dtype": dtype, "direction": direction, "backend": backend, "peer": peer}
-                    found.append(Beside(**names, ratios=ratios))
+                    found.append(Beside(**names, ratios=_ratios(pairs), errors=_errors(pairs)))
     return found
+
+
+def _ratios(pairs: Iterable[tuple[Row, Row]]) -> dict[str, float]:
+    return {own.case: other.median_ms / own.median_ms for own, other in pairs if own.median_ms and other.median_ms}
+
+
+def _errors(pairs: Iterable[tuple[Row, Row]]) -> dict[str, float]:
+    return {own.case: own.norm_error / other.norm_error for own, other in pairs if own.norm_error and other.norm_error}

@@ -6,6 +6,7 @@ on a part (`parts.py`). A peer is held to the bound of the norm alone: it may ro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,16 @@ if TYPE_CHECKING:
     from tilegym.testing import Accuracy
 
 
-def calls_of(
-    case: Case, direction: Direction, backend: str, sets: Sequence[dict[str, Any]]
-) -> Sequence[Callable[[], Any]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calls:
+    """Calls that do the same on inputs of their own, and are right."""
+
+    calls: Sequence[Callable[[], Any]]
+    norm_error: float
+    """The largest of what the first gives."""
+
+
+def calls_of(case: Case, direction: Direction, backend: str, sets: Sequence[dict[str, Any]]) -> Calls:
     """A call of one direction alone for each set of arguments, after what the first gives was checked.
 
     Raises:
@@ -44,9 +52,7 @@ def calls_of(
     return _backward(case, backend, sets)
 
 
-def checked_calls(
-    op: Op, contract: Contract, backend: str, sets: Sequence[dict[str, Any]]
-) -> Sequence[Callable[[], Any]]:
+def checked_calls(op: Op, contract: Contract, backend: str, sets: Sequence[dict[str, Any]]) -> Calls:
     """A call for each set of arguments, after the result of the first was checked.
 
     Raises:
@@ -62,15 +68,15 @@ def checked_calls(
         found = measure(contract, dict(part.arguments), outputs)
     except AssertionError as error:  # it has another shape
         raise WrongAnswerError(str(error)) from None
-    _check(by_name(contract, found), backend)
-    return calls
+    return Calls(calls=calls, norm_error=_check(by_name(contract, found), backend))
 
 
-def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Sequence[Callable[[], Any]]:
+def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Calls:
     """A call of the backward alone for each set of arguments, after the gradients of the first were checked."""
     gradient = case.contract.gradient
     assert gradient is not None, "the plan has backward entries for ops with a gradient alone"  # noqa: S101
     calls: list[Callable[[], Any]] = []
+    norm_error = 0.0
     for arguments in sets:
         # Of the first set, which is checked, a copy: some peers write their gradients over their inputs.
         inputs = arguments.keys() & {*gradient.inputs}
@@ -84,9 +90,9 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Seque
         )
         call = partial(torch.autograd.grad, outputs, [*leaves.values()], grads, retain_graph=True)
         if not calls:
-            _check_gradients(case, gradient, backend, arguments, outputs, leaves, grads)
+            norm_error = _check_gradients(case, gradient, backend, arguments, outputs, leaves, grads)
         calls.append(call)
-    return calls
+    return Calls(calls=calls, norm_error=norm_error)
 
 
 def _cut(value: Any, *, copied: bool) -> Any:
@@ -106,7 +112,7 @@ def _check_gradients(
     outputs: tuple[Tensor, ...],
     leaves: dict[str, Tensor],
     grads: tuple[Tensor, ...],
-) -> None:
+) -> float:
     """Check the gradients of a part, from gradients of the outputs that are 0 elsewhere, since parts share inputs."""
     part = part_to_check(case.op, case.contract, arguments)
     names = gradient.outputs or case.contract.outputs
@@ -124,12 +130,13 @@ def _check_gradients(
         of_part,
         {name: part.of(one, name) for name, one in zip(leaves, found, strict=True)},
     )
-    _check({f"gradient of {name}": accuracy for name, accuracy in accuracies.items()}, backend)
+    return _check({f"gradient of {name}": accuracy for name, accuracy in accuracies.items()}, backend)
 
 
-def _check(accuracies: Mapping[str, Accuracy], backend: str) -> None:
-    """Raise WrongAnswerError unless all are within the bounds that the backend is held to."""
+def _check(accuracies: Mapping[str, Accuracy], backend: str) -> float:
+    """The largest norm error; WrongAnswerError unless all are within the bounds that the backend is held to."""
     peer = registry.backends()[backend].peer
     for name, accuracy in accuracies.items():
         if not (accuracy.norm_error <= accuracy.norm_bound if peer else accuracy.ok):
             raise WrongAnswerError(f"{name}: {accuracy}")
+    return max((accuracy.norm_error for accuracy in accuracies.values()), default=0.0)

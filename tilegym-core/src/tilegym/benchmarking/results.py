@@ -91,6 +91,9 @@ class Row:
     error: str | None
     graph: bool
     """Whether the calls were replayed from a CUDA graph."""
+    norm_error: float | None = None
+    """Of the result beside float64's, relative, in the 2-norm; of several outputs or gradients, the largest. None:
+    there is no timing, or the file was written before this was kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

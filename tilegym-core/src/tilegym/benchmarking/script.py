@@ -86,7 +86,7 @@ def figure(op: str, backend: str, arguments: dict[str, Any], unit: Unit = "GB/s"
     canonical = contract.canonical(**{name: value for name, value in arguments.items() if name not in contract.hints})
     moved = contract.bytes_moved(*canonical)
     try:
-        calls = checked_calls(found, contract, backend, rotation(arguments, moved, DEVICE))
+        calls = checked_calls(found, contract, backend, rotation(arguments, moved, DEVICE)).calls
     except NoImplementationError:
         return math.nan
     milliseconds = time_calls(calls, DEVICE, seconds=0.1).median

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.checked import Calls
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Ceilings, Direction
     from tilegym.benchmarking.timing import Timing
@@ -64,6 +65,15 @@ class Options:
             raise BenchmarkError(f"CUDA graphs (--graph) are for CUDA devices; this run is on {self.device}")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What came out for one backend whose result is right."""
+
+    timing: Timing
+    norm_error: float
+    """See `Row`."""
+
+
 def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
     """A row for each case, direction and backend, as soon as those of the case are known."""
     started = time.monotonic()
@@ -72,7 +82,7 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
     of_case: Case | None = None
     for case, direction, backends in planned.entries:
         keys = {backend: (case.op.name, case.dtype_name, backend, direction) for backend in backends}
-        outcomes: dict[str, Timing | str] = {
+        outcomes: dict[str, Measured | str] = {
             backend: f"not run: {too_slow[key]}" for backend, key in keys.items() if key in too_slow
         }
         if options.total_seconds is not None and time.monotonic() - started > options.total_seconds:
@@ -91,7 +101,7 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
 
 def measured(
     case: Case, direction: Direction, backends: Sequence[str], sets: list[dict[str, Any]], options: Options
-) -> dict[str, Timing | str]:
+) -> dict[str, Measured | str]:
     """The timing on each backend, or why there is none; whatever is wrong with one of them, nothing is raised.
 
     Args:
@@ -101,33 +111,36 @@ def measured(
         sets: arguments, which calls take in turn; the first are those of the case, whose result is checked.
         options: how to time.
     """
-    outcomes: dict[str, Timing | str] = {}
-    calls: dict[str, Sequence[Callable[[], Any]]] = {}
+    outcomes: dict[str, Measured | str] = {}
+    made: dict[str, Calls] = {}
     graph = options.replays(case)
     with current(options.device, graph=graph):
         for backend in backends:
-            made = attempt(partial(_patient_calls, case, direction, backend, sets, options))
-            if isinstance(made, Exception):
-                outcomes[backend] = _reason(made, options.device)
+            calls = attempt(partial(_patient_calls, case, direction, backend, sets, options))
+            if isinstance(calls, Exception):
+                outcomes[backend] = _reason(calls, options.device)
             else:
-                calls[backend] = made
-        timings = time_in_turns(calls, options.device, seconds=options.seconds, graph=graph)
-    return outcomes | {
-        backend: _reason(found, options.device) if isinstance(found, Exception) else found
-        for backend, found in timings.items()
-    }
+                made[backend] = calls
+        groups = {backend: of.calls for backend, of in made.items()}
+        timings = time_in_turns(groups, options.device, seconds=options.seconds, graph=graph)
+    for backend, timing in timings.items():
+        if isinstance(timing, Exception):
+            outcomes[backend] = _reason(timing, options.device)
+        else:
+            outcomes[backend] = Measured(timing=timing, norm_error=made[backend].norm_error)
+    return outcomes
 
 
 def _patient_calls(
     case: Case, direction: Direction, backend: str, sets: Sequence[dict[str, Any]], options: Options
-) -> Sequence[Callable[[], Any]]:
+) -> Calls:
     """The calls to time.
 
     Raises:
         _TooSlowError: one takes longer than a call may.
     """
     calls = calls_of(case, direction, backend, sets)
-    took = _seconds_of(calls[-1], options.device)
+    took = _seconds_of(calls.calls[-1], options.device)
     if took > options.call_seconds:
         raise _TooSlowError(f"one call took {took:.1f} s, and may take {options.call_seconds:g} s")
     return calls
@@ -158,7 +171,7 @@ def _seconds_of(call: Callable[[], Any], device: torch.device) -> float:
 
 
 def _row(
-    case: Case, direction: Direction, backend: str, outcome: Timing | str, ceilings: Ceilings, options: Options
+    case: Case, direction: Direction, backend: str, outcome: Measured | str, ceilings: Ceilings, options: Options
 ) -> Row:
     work = case.forward if direction == "forward" else case.backward
     assert work is not None, "the plan has backward entries for ops with a gradient alone"  # noqa: S101
@@ -186,12 +199,14 @@ def _row(
     )
     if isinstance(outcome, str):
         return replace(row, error=outcome)
-    rate = (work.bytes * 1e-6 if unit == "GB/s" else work.flops * 1e-9) / outcome.median
+    timing = outcome.timing
+    rate = (work.bytes * 1e-6 if unit == "GB/s" else work.flops * 1e-9) / timing.median
     return replace(
         row,
-        median_ms=outcome.median,
-        low_ms=outcome.low,
-        high_ms=outcome.high,
+        median_ms=timing.median,
+        low_ms=timing.low,
+        high_ms=timing.high,
+        norm_error=outcome.norm_error,
         rate=rate,
         ceiling_percent=100 * rate / ceiling_of(ceilings, case.dtype_name, unit),
     )
