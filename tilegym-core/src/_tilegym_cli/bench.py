@@ -79,6 +79,8 @@ def run(
 
     The exit status is 1 if a backend that is no peer gave a wrong answer or failed.
     """
+    from rich.console import Console
+
     from _tilegym_cli.explain import parse_device
     from tilegym.benchmarking import plots
     from tilegym.benchmarking import results as files
@@ -103,7 +105,8 @@ def run(
     for path in targets:
         files.check_writable(path)
     if jobs:
-        compile_ahead(planned, where, jobs)
+        with Console(file=sys.stderr).status(f"Compiling kernels in {jobs} processes"):
+            compile_ahead(planned, where, jobs)
     found = _measure(begun, planned, options, targets)
     show_run(found, planned)
     folders = [path for path in (plot, kept and kept.with_suffix("")) if path is not None]
