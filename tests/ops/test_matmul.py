@@ -9,7 +9,7 @@ import tilegym
 from tilegym.backend import set_backend
 from tilegym.errors import NoImplementationError
 from tilegym.ops import bmm, matmul
-from tilegym.testing import assert_accurate
+from tilegym.testing import assert_accurate, measure
 
 from .. import common
 
@@ -217,3 +217,14 @@ def test_arguments_that_do_not_fit_are_refused(change, error, message):
 def test_a_batch_must_be_the_same():
     with pytest.raises(ValueError, match=r"bmm: b must have shape \(2, 4, 5\) to fit a of shape \(2, 3, 4\)"):
         tilegym.ops.bmm(torch.ones(2, 3, 4), torch.ones(1, 4, 5))
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.float8_e4m3fn, 2**-16), (torch.bfloat16, 2**-24)])
+def test_sums_of_float8_may_be_as_short_as_those_of_tensor_cores_and_no_shorter(dtype, unit):
+    a, b = (torch.randn(16, 64, generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (1, 2))
+    exact, absolute = a.double() @ b.double().t(), a.double().abs() @ b.double().t().abs()
+    arguments = {"a": a, "b": b, "trans_b": True, "out_dtype": torch.float32}
+    for share in (0.5, 2.0):
+        [found] = measure(matmul.contract, arguments, (exact + share * 2 * unit * 64**0.5 * absolute).float())
+        assert found.element_ratio == pytest.approx(share, rel=0.2)
+        assert found.ok == (share < 1)

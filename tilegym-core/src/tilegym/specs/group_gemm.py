@@ -37,8 +37,9 @@ def group_gemm(
         **kwargs: `out_dtype` (group_A's), the results' dtype; options of the backend.
 
     Returns:
-        List of tensors (M, N), contiguous; zeros where K is 0. Added up in float32 and rounded once, to float8 with
-        saturation. Operands of float32 are multiplied as tf32 where PyTorch allows its own to be (`fp32_precision`).
+        List of tensors (M, N), contiguous; zeros where K is 0. Added up in float32, of float8 as tensor cores do (an
+        H200's to 14 bits at a time), and rounded once, to float8 with saturation. Operands of float32 are multiplied as
+        tf32 where PyTorch allows its own to be (`fp32_precision`).
 
     Raises:
         ShapeError: the groups differ in length, a member is no matrix, or two do not fit.

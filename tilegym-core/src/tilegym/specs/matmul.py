@@ -51,8 +51,9 @@ def matmul(
             "silu"; `residual` (M, N), of the result's dtype; options of the backend.
 
     Returns:
-        Tensor (M, N), contiguous; zeros where K is 0. Added up in float32 and rounded once, to float8 with saturation.
-        Operands of float32 are multiplied as tf32 where PyTorch allows its own to be (`fp32_precision`).
+        Tensor (M, N), contiguous; zeros where K is 0. Added up in float32, of float8 as tensor cores do (an H200's to
+        14 bits at a time), and rounded once, to float8 with saturation. Operands of float32 are multiplied as tf32
+        where PyTorch allows its own to be (`fp32_precision`).
 
     Raises:
         ShapeError: a or b is no matrix, or they do not fit; another argument has another shape.

@@ -9,13 +9,14 @@ output's dtype, and what underflowed there is multiplied by grad_output. A gradi
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tilegym.guards import tensors_in
 from tilegym.lists import filled, flat, form_of
-from tilegym.testing.accuracy import Accuracy, compare, double, outputs_of, unit_roundoff
+from tilegym.testing.accuracy import Accuracy, compare, double, outputs_of, unit_of_sums, unit_roundoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,10 +63,12 @@ def measure_gradients(
     rounded = not {*contract.outputs}.isdisjoint(gradient.saved)
     if gradient.rounded is not None:
         rounded = gradient.rounded(*canonical.values())
-    unit = unit_roundoff(grad_outputs[0].dtype if rounded else torch.float32)
+    sums = unit_of_sums(next(tensors_in(arguments.values())).dtype)
+    unit = max(unit_roundoff(grad_outputs[0].dtype), sums) if rounded else sums
     largest = max(grad.double().abs().max().item() if rounded and grad.numel() else 0.0 for grad in grad_outputs)
+    measured = partial(compare, unit=unit, sums=sums, cancels=True, underflow=1 + 2 * largest)
     return {
-        name: compare(got, want, scales[name], max(1, terms[name]), unit=unit, cancels=True, underflow=1 + 2 * largest)
+        name: measured(got, want, scales[name], max(1, terms[name]))
         for (name, got), want in zip(gradients.items(), expected, strict=True)
     }
 
