@@ -173,13 +173,19 @@ def test_two_modules_cannot_share_a_name():
         make()
 
 
+def test_an_entry_from_before_there_was_a_field_has_its_default():
+    heuristic, _ = make()
+    ship({"rows": 3})
+    assert heuristic(128, 8, DEVICE) == Config(rows=3)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
-        {"rows": 3},
+        {},
         asdict(Config(rows=3)) | {"more": 1},
         asdict(Config(rows=3)) | {"rows": "3"},
-        asdict(Config(rows=3)) | {"hints": {"occupancy": 2}},
+        asdict(Config(rows=3)) | {"hints": {"occupancy": "2"}},
         [1],
         None,
     ],

@@ -42,6 +42,18 @@ def test_a_group_is_one_launch_whose_blocks_share_all_tiles():
         assert launch.grid[0] in blocks
 
 
+def test_products_that_each_keep_the_device_busy_are_a_launch_each():
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    large = whole_numbers(512, 16, backend="cutile-cpu")  # of whose product with itself each of the 4 SMs has 4 tiles
+    small = whole_numbers(30, 16, backend="cutile-cpu")
+    for group, kernels in (([large, large], ["gemm_tiles"] * 2), ([large, small], ["group_gemm_tiles"])):
+        with record_launches() as launches:
+            found = group_gemm(group, group, transpose_b=True, backend="cutile-cpu")
+        assert [launch.kernel_name for launch in launches] == kernels
+        assert all(torch.equal(c, a @ a.mT) for a, c in zip(group, found, strict=True))
+
+
 def test_in_a_cuda_graph_each_product_is_a_launch(monkeypatch):
     """For cuTile does not take lists then."""
     from tilegym_cutile import products

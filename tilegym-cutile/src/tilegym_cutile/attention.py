@@ -184,14 +184,14 @@ def tile_columns(size: int) -> int:
     return max(16, next_power_of_2(size))
 
 
-_TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 128, 4), (256, 128, 8), (128, 64, 4))
+_TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 128, 4), (128, 64, 4))
 """Queries, keys and warps that are worth timing."""
 
 
 def search_space(size: int, target: Target) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
     clusters = (None, 2) if target.capability[0] in (9, 10) else (None,)
-    ways = itertools.product(_TILES, clusters, (None, 2, 4 if size <= 64 else 3), (False, True))
+    ways = itertools.product(_TILES, clusters, (None, 4 if size <= 64 else 2), (False, True))
     for (m, n, warps), ctas, occupancy, one_loop in ways:
         if m * (n + size) <= 256 * 256:
             hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)

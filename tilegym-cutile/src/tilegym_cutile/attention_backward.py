@@ -270,22 +270,22 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
         target: the device.
     """
     large, registers = size > 128, target.capability[0] in (8, 12)  # where operands of products come from registers
-    latency, occupancy = 0, None
+    latency, occupancy, one_loop = 0, None, False
     apart = size + second > (64 if registers else 128)
     if dtype == torch.float32:
         m, n, warps = 16 if large else 32, 64, 8
     elif registers:
         m, n, warps = 32, 64, 4 if target.capability[0] == 8 else 8
-    elif target.capability[0] == 9 and (size <= 64 or (second and not large)):  # smaller tiles spill, however few
-        hints = Hints(num_worker_warps=8)
-        return KeysConfig(queries=64, keys=128, one_loop=True, hints=hints)
+    elif target.capability[0] == 9 and not large and (size <= 64 or second):
+        m, n, warps, apart, one_loop = 64, 128, 8, False, second > 0
     elif target.capability[0] == 9 and not large:
         m, n, warps, latency, occupancy = 64, 64, 4, 1, 2
     else:
         m, n, warps = 64 if size <= 256 else 16, 64, 8 if target.capability[0] == 10 else 4
-    n, m = short_tiles(rows, queries, n, m, target)
+    whole, (n, m) = n, short_tiles(rows, queries, n, m, target)
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    return KeysConfig(queries=m, keys=n, latency=latency, hints=hints, apart=apart)
+    one_loop = one_loop or n < whole
+    return KeysConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints, apart=apart)
 
 
 def queries_space(size: int) -> Iterator[AttentionConfig]:

@@ -70,8 +70,8 @@ class Case:
 
     @property
     def tile(self) -> int:
-        """The product of the kernel's whole-number constants: how large its tiles are."""
-        return math.prod(one.value for one in self._constraints(ConstantConstraint) if type(one.value) is int)
+        """The product of the kernel's whole-number constants but zeros: how large its tiles are."""
+        return math.prod(one.value or 1 for one in self._constraints(ConstantConstraint) if type(one.value) is int)
 
     def _constraints(self, kind: type[T]) -> list[T]:
         """Those of a kind, also inside of tuples."""

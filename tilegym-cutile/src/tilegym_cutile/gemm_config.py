@@ -44,10 +44,12 @@ def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, trans_b: bool, target:
     """Tiles that compile without spills, the largest first."""
     asynchronous = target.capability[0] in (9, 10)  # tensor cores that read shared memory, and whole warps that load
     latency = 6 if asynchronous else 2
-    if dtype == torch.float32 and not tf32:  # without tensor cores
-        steps = [(64, 64, 16, _EIGHT), (64, 32, 32, _EIGHT)]
-    elif not blocked:  # element by element: addresses take the registers
+    if not blocked:  # element by element: addresses take the registers
         steps, latency = [(128, 64, 32, _EIGHT), (64, 32, 32, _EIGHT)], 1
+        if dtype == torch.float32 and not tf32:
+            steps = steps[1:]
+    elif dtype == torch.float32 and not tf32:  # without tensor cores
+        steps, latency = [(64, 64, 16, _EIGHT), (64, 32, 32, _EIGHT)], 4 if asynchronous else 2
     elif not asynchronous or dtype == torch.float32:
         steps = [(128, 128, 32, _EIGHT), (64, 64, 32, _EIGHT)]
     elif dtype in FLOAT8:
@@ -68,10 +70,13 @@ def _long_tile(few: int, long: int, dtype: torch.dtype, target: Target) -> GemmC
         return GemmConfig(tile=(64, columns, 64 if dtype != torch.float32 else 32), latency=2, hints=_FOUR)
     if dtype == torch.float32:
         return GemmConfig(tile=(64, columns, 64), latency=6, hints=_FOUR)
-    if 3 * -(-long // 128) > 2 * target.num_sms:
+    blocks = -(-long // 64)
+    if blocks > target.num_sms:  # two on each SM, side by side
+        rows = 128 if columns == 16 and 3 * blocks > 4 * target.num_sms else 64
+        depth = 256 if columns == 16 and rows == 64 else 128
         hints = Hints(occupancy=2, num_worker_warps=4)
-        return GemmConfig(tile=(128 if columns == 16 else 64, columns, 128), latency=8, hints=hints)
-    if 4 * -(-long // 64) <= target.num_sms:
+        return GemmConfig(tile=(rows, columns, depth), latency=8, hints=hints)
+    if 4 * blocks <= target.num_sms:
         columns = min(columns, 32)
     depth, latency = (512, 4) if columns == 16 else (256, 6)
     return GemmConfig(tile=(64, columns, depth), latency=latency, hints=_FOUR)
@@ -94,7 +99,7 @@ def search_space(
     for one in candidates:
         rows, columns, depth = one.tile
         if not long:
-            for latency, group, splits in itertools.product((2, 4, 6, 8), (4, 8, 16), (1, 2)):
+            for latency, group, splits in itertools.product((4, 6, 8), (8, 16), (1, 2)):
                 if splits * depth * 2 <= k:
                     yield replace(one, latency=latency, group=group, splits=splits)
             continue
@@ -158,7 +163,7 @@ def _cost(config: GemmConfig, m: int, n: int, k: int, matrices: int, target: Tar
     rows, columns, depth = config.tile
     waves = -(-count_tiles(config, m, n, matrices) * config.splits // target.num_sms)
     terms = -(-k // (depth * config.splits)) * depth
-    elements = rows * columns / min(1.0, rows * columns / _LARGE) ** 0.6
+    elements: float = rows * columns / min(1.0, rows * columns / _LARGE) ** 0.6
     summed = 0.0 if config.splits == 1 else _LAUNCH + m * n * matrices * config.splits / target.num_sms * _STORED
     return waves * terms * elements + summed
 
@@ -166,12 +171,12 @@ def _cost(config: GemmConfig, m: int, n: int, k: int, matrices: int, target: Tar
 def _group_tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
     """As `_tiles`, for a kernel that has its arrays from lists, and spills sooner."""
     blocked = blocked and target.capability >= (9, 0)
-    return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, True, target) if one.tile[1] > 32]
+    return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, True, target) if one.tile[2] < 256]
 
 
-def fills(m: int, n: int, target: Target) -> bool:
-    """Whether a product keeps a device so busy that a launch of its own costs nothing: it has two large tiles an SM."""
-    return m * n >= 2 * _LARGE * target.num_sms
+def fills(elements: int, target: Target) -> bool:
+    """Whether a product of so many elements, two tiles an SM, keeps a device so busy that its own launch is free."""
+    return elements >= 2 * _LARGE * target.num_sms
 
 
 def group_search_space(n: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> Iterator[GemmConfig]:

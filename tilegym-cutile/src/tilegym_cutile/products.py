@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym_cutile import gemm
-from tilegym_cutile.gemm_config import FLOAT8, count_tiles, group_heuristic
+from tilegym_cutile.gemm_config import FLOAT8, count_tiles, fills, group_heuristic
 from tilegym_cutile.gemm_plan import Form, multiplied_in, plan
 from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
 
@@ -88,12 +88,13 @@ def multiply_group(
 ) -> None:
     """Compute c = a @ b for each (a, b, c) that has terms and elements; all a have one dtype, all b and all c too.
 
-    In one launch, but for one each while a CUDA graph is captured.
+    In one launch; in one each where each keeps the device busy by itself, and while a CUDA graph is captured.
     """
     members = [(a, b, c) for a, b, c in group if a.numel() and c.numel()]
     if not members:
         return
-    if is_captured(members[0][2]):
+    target = target_of(members[0][2])
+    if all(fills(c.numel(), target) for _, _, c in members) or is_captured(members[0][2]):
         for a, b, c in members:
             multiply(a, b, c, trans_a=trans_a, trans_b=trans_b, tf32=tf32, persistent=persistent, use_tma=use_tma)
         return
@@ -105,7 +106,6 @@ def multiply_group(
         xs, ys, trans_a, trans_b = ys, xs, not trans_b, not trans_a
     blocked = tuple(use_tma and all(Form.of(one).is_blocked for one in group) for group in (xs, ys))
     rows, columns = sum([c.shape[0] for c in cs]), max([c.shape[1] for c in cs])
-    target = target_of(cs[0])
     trans = (trans_a, trans_b)
     dtype = multiplied_in(xs[0].dtype, ys[0].dtype)
     config = group_heuristic(rows, columns, len(cs), trans, dtype, tf32, all(blocked), target)

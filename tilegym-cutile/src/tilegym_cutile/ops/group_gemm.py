@@ -1,4 +1,4 @@
-"""Matrix products of a group, in one launch, and their gradients, in two; in a CUDA graph, in one for each product."""
+"""Matrix products of a group and their gradients: as `multiply_group` has it, in one launch for each side."""
 
 from __future__ import annotations
 
