@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from dataclasses import asdict
 from typing import get_type_hints
@@ -13,9 +14,9 @@ import torch
 from tilegym import get_registry_info
 from tilegym.records import from_json
 from tilegym.testing import load_implementation, materialize
-from tilegym_cutile import tables, tuning
+from tilegym_cutile import attention, gemm_config, tables, tuning
 from tilegym_cutile.compilation import Case, compile_case
-from tilegym_cutile.runtime import recording
+from tilegym_cutile.runtime import ARCHITECTURES, recording
 
 IMPLEMENTATIONS = {
     op: load_implementation(op, "cutile") for op, backends in get_registry_info().items() if "cutile" in backends
@@ -53,6 +54,20 @@ def questions():
 def test_there_are_a_few_configurations_to_try_for_each_function():
     few = {name: len(question.space) for name, (question, _, _) in questions().items()}
     assert {name: number for name, number in few.items() if not 3 <= number <= 60} == {}
+
+
+@pytest.mark.parametrize("target", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_there_are_for_problems_of_any_size(target):
+    """Few columns and few terms too, which large tiles are not for."""
+    found = {}
+    for size, blocked, dtype in itertools.product((1, 16, 64, 300, 4096), (True, False), (DTYPE, torch.float8_e4m3fn)):
+        how = (dtype, False, blocked, target)
+        found[("group", size, *how)] = gemm_config.group_search_space(size, *how)
+        for k in (1, 64, 4096):
+            found[("gemm", size, k, *how)] = gemm_config.search_space(size, 4096, k, (False, False), *how)
+    found |= {("attention", size): attention.search_space(size, target) for size in (16, 64, 128, 256, 512)}
+    few = {problem: len(set(space)) for problem, space in found.items()}
+    assert {problem: number for problem, number in few.items() if not 3 <= number <= 60} == {}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -190,9 +190,9 @@ _TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 128, 4),
 
 def search_space(size: int, target: Target) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
-    clusters = (None, 2) if target.capability[0] in (9, 10) else (None,)
-    ways = itertools.product(_TILES, clusters, (None, 4 if size <= 64 else 2), (False, True))
-    for (m, n, warps), ctas, occupancy, one_loop in ways:
+    apart = [(None, None), (None, 2), (None, 4 if size <= 64 else 3)]
+    together = [(2, None)] if target.capability[0] in (9, 10) else []
+    for (m, n, warps), (ctas, occupancy), one_loop in itertools.product(_TILES, [*apart, *together], (False, True)):
         if m * (n + size) <= 256 * 256:
             hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)
             yield AttentionConfig(queries=m, keys=n, one_loop=one_loop, hints=hints)

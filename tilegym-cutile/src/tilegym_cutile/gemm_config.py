@@ -99,8 +99,8 @@ def search_space(
     for one in candidates:
         rows, columns, depth = one.tile
         if not long:
-            for latency, group, splits in itertools.product((4, 6, 8), (8, 16), (1, 2)):
-                if splits * depth * 2 <= k:
+            for latency, group, splits in itertools.product((2, 4, 6), (8, 16), (1, 2)):
+                if splits == 1 or splits * depth * 2 <= k:
                     yield replace(one, latency=latency, group=group, splits=splits)
             continue
         for deep, latency, splits in itertools.product((depth // 2, depth, 2 * depth), (4, 6, 8), (1, 2, 4)):
@@ -175,15 +175,16 @@ def _group_tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) 
 
 
 def fills(elements: int, target: Target) -> bool:
-    """Whether a product of so many elements, two tiles an SM, keeps a device so busy that its own launch is free."""
+    """Whether a product of so many elements, two large tiles an SM, keeps a device so busy that its launch is free."""
     return elements >= 2 * _LARGE * target.num_sms
 
 
 def group_search_space(n: int, dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> Iterator[GemmConfig]:
     """What is worth trying for a group."""
-    for one, latency, group in itertools.product(_group_tiles(dtype, tf32, blocked, target), (1, 2, 4, 8), (4, 8, 16)):
-        if one.tile[1] < 2 * n:
-            yield replace(one, latency=latency, group=group)
+    candidates = _group_tiles(dtype, tf32, blocked, target)
+    narrow = [one for one in candidates if one.tile[1] < 2 * n] or candidates[-1:]
+    for one, latency, group in itertools.product(narrow, (1, 2, 4, 8), (4, 8, 16)):
+        yield replace(one, latency=latency, group=group)
 
 
 @tuned("group_gemm", space=group_search_space, bucketed=("m", "members"))
