@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -521,6 +522,19 @@ def test_what_is_compared_is_timed_in_rounds_and_nobody_always_comes_first(monke
     assert [str(found[name]) for name in ("broken", "breaks")] == ["it cannot be captured", "it broke"]
     of_a = sorted(2 * [index + 1.0 for index, name in enumerate(order) if name == "a"])
     assert (len(of_a), found["a"].median) == (10, of_a[5])
+
+
+def test_what_failed_keeps_no_memory_from_those_after_it():
+    held = []
+
+    def fails():
+        tensor = torch.ones(3)
+        held.append(weakref.ref(tensor))
+        raise torch.OutOfMemoryError
+
+    error = timing.attempt(fails)
+    assert isinstance(error, torch.OutOfMemoryError)
+    assert [one() for one in held] == [None]
 
 
 def test_a_slow_call_is_timed_three_times():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+import traceback
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -140,10 +141,14 @@ def _in_turns(
 
 
 def attempt(function: Callable[[], T]) -> T | Exception:
-    """What a function returns, or what it raises: whatever is wrong with one backend, the others are timed."""
+    """What a function returns, or what it raises: whatever is wrong with one backend, the others are timed.
+
+    What it raises is cut from the tensors that the frames of its traceback hold: the others may need that memory.
+    """
     try:
         return function()
     except Exception as error:  # noqa: BLE001 - as said above
+        traceback.clear_frames(error.__traceback__)
         return error
 
 
