@@ -99,7 +99,7 @@ def search_space(
     for one in candidates:
         rows, columns, depth = one.tile
         if not long:
-            for latency, group, splits in itertools.product((2, 4, 6), (8, 16), (1, 2)):
+            for latency, group, splits in itertools.product((4, 6, 8), (8, 16), (1, 2)):
                 if splits == 1 or splits * depth * 2 <= k:
                     yield replace(one, latency=latency, group=group, splits=splits)
             continue
