@@ -14,7 +14,7 @@ import torch
 from tilegym import get_registry_info
 from tilegym.records import from_json
 from tilegym.testing import load_implementation, materialize
-from tilegym_cutile import attention, gemm_config, tables, tuning
+from tilegym_cutile import attention_config, gemm_config, tables, tuning
 from tilegym_cutile.compilation import Case, compile_case
 from tilegym_cutile.runtime import ARCHITECTURES, recording
 
@@ -65,7 +65,7 @@ def test_there_are_for_problems_of_any_size(target):
         found[("group", size, *how)] = gemm_config.group_search_space(size, *how)
         for k in (1, 64, 4096):
             found[("gemm", size, k, *how)] = gemm_config.search_space(size, 4096, k, (False, False), *how)
-    found |= {("attention", size): attention.search_space(size, target) for size in (16, 64, 128, 256, 512)}
+    found |= {("attention", size): attention_config.forward_space(size, target) for size in (16, 64, 128, 256, 512)}
     few = {problem: len(set(space)) for problem, space in found.items()}
     assert {problem: number for problem, number in few.items() if not 3 <= number <= 60} == {}
 

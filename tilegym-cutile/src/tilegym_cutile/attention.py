@@ -6,9 +6,8 @@ whose products are added to the scores. Backward: `attention_backward.py`; tile 
 
 from __future__ import annotations
 
-import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
@@ -16,14 +15,12 @@ import torch
 
 from tilegym_cutile import attention_tiles as at
 from tilegym_cutile import soft_caps, tiles
+from tilegym_cutile.attention_config import forward_heuristic, tile_columns
 from tilegym_cutile.rows import next_power_of_2
-from tilegym_cutile.runtime import Hints, Target, launch, target_of
-from tilegym_cutile.tuning import tuned
+from tilegym_cutile.runtime import launch, target_of
 from tilegym_cutile.wide import fits_tma, widened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
 
 
@@ -159,99 +156,6 @@ class Attention:
         return self.second or (), () if self.sinks is None else (self.sinks,), start_at
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionConfig:
-    """How a block goes about attention."""
-
-    queries: int
-    """Queries of a tile: a power of two."""
-    keys: int
-    """Keys of a tile: a power of two."""
-    latency: int = 0
-    """The hint of the loads in the loop, from 1 to 10: how far ahead they are, and so how much shared memory they take;
-    0 leaves it to the compiler."""
-    one_loop: bool = False
-    """Whether one loop goes over all tiles and asks of each whether it needs a mask, rather than one for each kind."""
-    hints: Hints | None = None
-
-    def constants(self, columns: int, second: int) -> tuple[Any, ...]:
-        """The kernels' constants about tiles, for heads in tiles of so many columns, of the second pair too."""
-        return self.queries, self.keys, columns, max(1, second), self.latency, self.one_loop
-
-
-def tile_columns(size: int) -> int:
-    """Columns of a tile that holds a head."""
-    return max(16, next_power_of_2(size))
-
-
-_TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 128, 4), (128, 64, 4))
-"""Queries, keys and warps that are worth timing."""
-
-
-def search_space(size: int, target: Target) -> Iterator[AttentionConfig]:
-    """The configurations worth timing for heads of `size` columns."""
-    apart = [(None, None), (None, 2), (None, 4 if size <= 64 else 3)]
-    together = [(2, None)] if target.capability[0] in (9, 10) else []
-    for (m, n, warps), (ctas, occupancy), one_loop in itertools.product(_TILES, [*apart, *together], (False, True)):
-        if m * (n + size) <= 256 * 256:
-            hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)
-            yield AttentionConfig(queries=m, keys=n, one_loop=one_loop, hints=hints)
-
-
-@tuned("attention", space=search_space, bucketed=("rows", "keys"))
-def heuristic(
-    rows: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target, *, causal: bool, capped: bool
-) -> AttentionConfig:
-    """The forward's configuration for all rows of queries and so many keys, from what an H200 likes.
-
-    Args:
-        rows: queries of all heads and batches.
-        keys: how many a query sees at most.
-        size: columns of a tile of q, k and v.
-        second: those of the second pair, 0 without.
-        dtype: theirs.
-        target: the device.
-        causal: whether what a query sees has an end.
-        capped: whether scores go through a tanh.
-    """
-    best = _best(size, second, dtype, target, causal=causal, capped=capped)
-    m, n = short_tiles(rows, keys, best.queries, best.keys, target)
-    if m == best.queries:
-        return replace(best, keys=n)
-    return AttentionConfig(queries=m, keys=n, hints=Hints(num_worker_warps=4 if m * size <= 64 * 128 else 8))
-
-
-def short_tiles(own: int, other: int, m: int, n: int, target: Target) -> tuple[int, int]:
-    """Tiles of m rows that blocks own and n that they go over, or smaller ones where there are few of them.
-
-    So that each SM gets two blocks, if 64 rows a block suffice for that, and each block four tiles to go over.
-    """
-    enough = next_power_of_2(own // (2 * target.num_sms) + 1) // 2
-    return min(m, max(64, enough)), min(n, max(16, next_power_of_2(other) // 4))
-
-
-def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal: bool, capped: bool) -> AttentionConfig:
-    """For long sequences."""
-    m, n, latency, one_loop, hints = 64, 64, 0, False, Hints(num_worker_warps=4)
-    if dtype == torch.float32:
-        n, hints = 32 if size <= 128 else 16, Hints(num_worker_warps=8)
-    elif target.capability[0] != 9:
-        n = 64 if size <= 128 else 32 if target.capability[0] == 8 else 16
-        hints = Hints(num_worker_warps=4 if size <= 256 else 8)
-    elif size + second > 256:
-        n, hints = 64 if size <= 256 else 32, Hints(num_worker_warps=8)
-    elif size > 128:
-        precious = capped or dtype.itemsize == 1
-        m, n, one_loop, hints = 128, 64 if precious else 128, not precious, Hints(num_worker_warps=8)
-    elif size > 64 and second:
-        m, n, hints = 128, 128, Hints(num_worker_warps=8)
-    elif size > 64:
-        n, one_loop, hints = 128, True, Hints(occupancy=2, num_worker_warps=4)
-    else:
-        latency, one_loop, hints = 0 if causal else 2, causal, Hints(occupancy=4, num_worker_warps=4)
-    return AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
-
-
 def attended(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> Tensor:
     """The output, like q: (B, H, S, D), from k, v: (B, Hk, Sk, D)."""
     out = _new_output(q, k)
@@ -283,7 +187,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, of: Attention, lse: Ten
         return
     columns, rows, causal = tile_columns(size), batch * heads * queries, of.ends != (False, False)
     what = (rows, of.seen(keys), columns, of.columns, q.dtype, target_of(q))
-    config = heuristic(*what, causal=causal, capped=of.capped)
+    config = forward_heuristic(*what, causal=causal, capped=of.capped)
     arrays = (q, k, v, *of.optional, out, () if lse is None else (lse,))
     numbers = (heads // k.shape[1], *of.factors, *of.window)
     constants = (*config.constants(columns, of.columns), of.ends, *of.transform)

@@ -11,25 +11,22 @@ has dq. No sum is shared among blocks, so none needs atomics; the price is that 
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
 import torch
 
 from tilegym_cutile import attention_tiles as at
-from tilegym_cutile.attention import Attention, AttentionConfig, short_tiles, tile_columns
+from tilegym_cutile.attention_config import KeysConfig, keys_heuristic, queries_heuristic, tile_columns
 from tilegym_cutile.reductions import sum_rows
-from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.runtime import launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
-from tilegym_cutile.tuning import tuned
 from tilegym_cutile.wide import fits_tma, widened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
+
+    from tilegym_cutile.attention import Attention
 
 
 @ct.kernel
@@ -231,90 +228,6 @@ def attention_sum_heads(partials: Rows, total: Rows, N: ct.Constant[int], P: ct.
 
 _keys_of_any_size = widened(attention_backward_keys)
 _queries_of_any_size = widened(attention_backward_queries)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeysConfig(AttentionConfig):
-    """How the pass that owns keys goes about them."""
-
-    apart: bool = False
-    """Whether dk and dv have a launch each, which makes the weights once more, but has fewer sums in registers."""
-
-
-_TILES = ((64, 128, 8), (128, 64, 8), (128, 128, 8), (64, 64, 8), (64, 64, 4), (64, 32, 4), (32, 64, 4), (32, 64, 8))
-"""Rows that a block goes over, rows that it owns, and warps, that are worth timing."""
-
-
-def _pairs(size: int) -> Iterator[tuple[int, int, Hints]]:
-    for (other, own, warps), occupancy in itertools.product(_TILES, (None, 2)):
-        if (other + own) * size <= 256 * 128:
-            yield other, own, Hints(occupancy=occupancy, num_worker_warps=warps)
-
-
-def keys_space(size: int) -> Iterator[KeysConfig]:
-    """The configurations worth timing for heads of `size` columns."""
-    for (m, n, hints), apart in itertools.product(_pairs(size), (False, True)):
-        yield KeysConfig(queries=m, keys=n, hints=hints, apart=apart)
-
-
-@tuned("attention_backward_keys", space=keys_space, bucketed=("rows", "queries"))
-def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch.dtype, target: Target) -> KeysConfig:
-    """The configuration of the pass that owns keys.
-
-    Args:
-        rows: keys of all of their heads and batches.
-        queries: S.
-        size: columns of a tile of q, k and v.
-        second: those of the second pair, 0 without.
-        dtype: theirs.
-        target: the device.
-    """
-    large, registers = size > 128, target.capability[0] in (8, 12)  # where operands of products come from registers
-    latency, occupancy, one_loop = 0, None, False
-    apart = size + second > (64 if registers else 128)
-    if dtype == torch.float32:
-        m, n, warps = 16 if large else 32, 64, 8
-    elif registers:
-        m, n, warps = 32, 64, 4 if target.capability[0] == 8 else 8
-    elif target.capability[0] == 9 and not large and (size <= 64 or second):
-        m, n, warps, apart, one_loop = 64, 128, 8, False, second > 0
-    elif target.capability[0] == 9 and not large:
-        m, n, warps, latency, occupancy = 64, 64, 4, 1, 2
-    else:
-        m, n, warps = 64 if size <= 256 else 16, 64, 8 if target.capability[0] == 10 else 4
-    whole, (n, m) = n, short_tiles(rows, queries, n, m, target)
-    hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    one_loop = one_loop or n < whole
-    return KeysConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints, apart=apart)
-
-
-def queries_space(size: int) -> Iterator[AttentionConfig]:
-    """The configurations worth timing for heads of `size` columns."""
-    for n, m, hints in _pairs(size):
-        yield AttentionConfig(queries=m, keys=n, hints=hints)
-
-
-@tuned("attention_backward_queries", space=queries_space, bucketed=("rows", "keys"))
-def queries_heuristic(
-    rows: int, keys: int, size: int, second: int, dtype: torch.dtype, target: Target
-) -> AttentionConfig:
-    """The configuration of the pass that owns queries, of which there are `rows` in all; otherwise as above."""
-    latency, occupancy, one_loop = 0, None, False
-    if dtype == torch.float32:
-        m, n, warps = 64, 32 if size + second <= 128 else 16, 8
-    elif target.capability[0] == 9 and size <= 128:
-        m, n, warps, one_loop = 128, 64, 8, True
-        if size > 64 and not second:
-            m, warps, one_loop, latency, occupancy = 64, 4, False, 1, 2
-    elif target.capability[0] == 9:
-        m, n, warps = (128, 32, 8) if size <= 256 and not second else (64, 32, 8)
-    elif target.capability[0] == 10:
-        m, n, warps = 64, 64 if size <= 128 else 32, 4
-    else:
-        m, n, warps = 64, 32, 8
-    m, n = short_tiles(rows, keys, m, n, target)
-    hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    return AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 
 
 def gradients(
