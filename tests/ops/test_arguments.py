@@ -7,7 +7,7 @@ import torch
 
 import tilegym
 from tilegym.errors import ArgumentTypeError, ArgumentValueError
-from tilegym.ops import apply_rope_base, dropout, geglu, relu, rms_norm, silu_and_mul
+from tilegym.ops import apply_rope_base, dropout, geglu, group_gemm, relu, rms_norm, silu_and_mul
 
 X = torch.rand(4, 6)
 everywhere = pytest.mark.parametrize("backend", [b for b in tilegym.get_available_backends() if b != "cutile"])
@@ -61,7 +61,9 @@ def test_an_int_is_an_int(backend, name, value):
 def test_nested_tensors_are_refused_by_name(backend):
     nested = torch.nested.nested_tensor([X, X])
     relu(torch.rand(2, 4, 6), backend=backend)  # what is remembered of it must not serve the nested one
-    with pytest.raises(ArgumentTypeError, match="relu: x must be a dense tensor, got a nested one"):
+    with pytest.raises(ArgumentTypeError, match="relu: x must be dense, got a nested tensor"):
         relu(nested, backend=backend)
-    with pytest.raises(ArgumentTypeError, match="dropout: x must be a dense tensor, got a nested one"):
+    with pytest.raises(ArgumentTypeError, match="dropout: x must be dense, got a nested tensor"):
         dropout(nested, 1, inplace=True, backend=backend)  # PyTorch would abort
+    with pytest.raises(ArgumentTypeError, match="group_gemm: group_A must be dense, got a nested tensor"):
+        group_gemm([X, nested], [X, X], backend=backend)

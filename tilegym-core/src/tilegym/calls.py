@@ -74,10 +74,8 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
 def _refuse_nested(op: Op, given: dict[str, Any]) -> None:
     """Nested tensors pass for strided ones, and PyTorch aborts the process when it is asked for their strides."""
     for name, value in given.items():
-        if isinstance(value, torch.Tensor) and value.is_nested:
-            raise ArgumentTypeError(
-                f"{op.name}: {name} must be a dense tensor, got a nested one; call on each of its parts"
-            )
+        if any(tensor.is_nested for tensor in tensors_in([value])):
+            raise ArgumentTypeError(f"{op.name}: {name} must be dense, got a nested tensor; call on each of its parts")
 
 
 def _has_tangent(tensors: tuple[torch.Tensor, ...]) -> bool:
