@@ -191,6 +191,12 @@ def test_a_sweep_is_timed_in_its_own_dtypes(sweep, tmp_path, options, expected):
     assert [(row.error, row.graph) for row in rows] == [(None, False)] * len(rows)  # a CPU has no graphs
 
 
+def test_an_op_that_a_sweep_does_not_have_is_a_message(sweep):
+    done = bench("relu", "softmx", "--sweep", sweep, "--device", "cpu")
+    assert isinstance(done.exception, BenchmarkError)
+    assert str(done.exception) == "the sweep has no cases of softmx, but of relu, softmax"
+
+
 def test_results_of_a_sweep_have_its_name(sweep, tmp_path):
     pytest.importorskip("matplotlib")
     done = bench("--sweep", sweep, "--device", "cpu", "--results", tmp_path / "results")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilegym.benchmarking.plan import Plan, plan
 from tilegym.errors import BenchmarkError
+from tilegym.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -73,7 +74,13 @@ def plan_sweep(
         backends: names, of which those that implement an op take part; None: all that can run on the device, peers too.
         quick: a few small cases of each series alone.
         backward: gradients too, where an op has them.
+
+    Raises:
+        BenchmarkError: the sweep has no cases of an op that is named.
     """
+    has = {series.op for series in sweep}
+    if strangers := [op for op in ops if op not in has]:
+        raise BenchmarkError(f"the sweep has no cases of {listed(strangers)}, but of {listed(has)}")
     entries: list[Entry] = []
     left_out: dict[str, str] = {}
     for series in sweep:
