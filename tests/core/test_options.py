@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import tilegym
-from tilegym import calls
+from tilegym import calls, guards
 from tilegym.contract import Contract, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, NoImplementationError
 
@@ -185,6 +185,13 @@ def test_the_table_stays_small(echo):
     for number in range(calls._MOST_KEYS + 20):
         assert echo(X, **{f"option_{number}": number}) == {f"option_{number}": number}
     assert len(table_of(echo)) == calls._MOST_KEYS
+
+
+def test_a_stand_in_that_was_forgotten_and_made_anew_is_of_the_same_kind(echo, resolved):
+    echo(X, value=1)
+    resolved()
+    guards.absent.cache_clear()
+    assert echo(X, value=2) == {"value": 2}
 
 
 def test_a_contract_by_which_options_stand_between_parameters(scaled, resolved):

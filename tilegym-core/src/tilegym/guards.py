@@ -36,7 +36,7 @@ class _Absent(torch.Tensor):
     """What stands for an argument that is no tensor; its type matches nothing that a user can pass."""
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)  # options may have any names; one that is made anew does as well
 def absent(parameter: str) -> Tensor:  # noqa: ARG001 - the cache makes one for each name
     """The stand-in of one parameter. Each has its own: PyTorch's guard refuses an object that it sees twice."""
     with _disable_current_modes():  # a mode that is active when the op is first used must not get hold of it
