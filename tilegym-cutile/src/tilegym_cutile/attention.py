@@ -1,14 +1,15 @@
 """Attention: softmax of masked scores times values, in one pass over the keys.
 
 The one core of all attention ops. What differs is data: a window's ends, a soft cap, sinks, a second pair of arrays
-whose products are added to the scores. Backward: `attention_backward.py`; tile code of both: `attention_tiles.py`.
+whose products are added to the scores. Backward: `attention_backward.py`; tile code of both: `attention_tiles.py`;
+configurations: `attention_config.py`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import cuda.tile as ct
 import torch
@@ -89,7 +90,7 @@ def attention_forward(
 
 
 _forward_of_any_size = widened(attention_forward)
-_SEEN_TOGETHER = 64
+_SEEN_TOGETHER: Final = 64
 """Queries of a tile, which see so many more keys than one of them."""
 
 

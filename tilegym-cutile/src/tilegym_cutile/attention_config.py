@@ -47,14 +47,13 @@ _FORWARD_TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 
 
 def forward_space(size: int, target: Target) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
-    apart = [(None, None), (None, 2), (None, 4 if size <= 64 else 3)]
-    together = [(2, None)] if target.capability[0] in (9, 10) else []
-    for (m, n, warps), (ctas, occupancy), one_loop in itertools.product(
-        _FORWARD_TILES, [*apart, *together], (False, True)
-    ):
+    alone = [(None, None, 0), (None, 2, 2), (None, 4 if size <= 64 else 3, 2)]  # more blocks, less memory for each
+    together = [(2, None, 0)] if target.capability[0] in (9, 10) else []
+    ways = itertools.product(_FORWARD_TILES, [*alone, *together], (False, True))
+    for (m, n, warps), (ctas, occupancy, latency), one_loop in ways:
         if m * (n + size) <= 256 * 256:
             hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)
-            yield AttentionConfig(queries=m, keys=n, one_loop=one_loop, hints=hints)
+            yield AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 
 
 @tuned("attention", space=forward_space, bucketed=("rows", "keys"))
@@ -132,16 +131,18 @@ _BACKWARD_TILES = (
 """Rows that a block goes over, rows that it owns, and warps, that are worth timing."""
 
 
-def _pairs(size: int) -> Iterator[tuple[int, int, Hints]]:
-    for (other, own, warps), occupancy in itertools.product(_BACKWARD_TILES, (None, 2)):
+def _pairs(size: int) -> Iterator[tuple[int, int, int, Hints]]:
+    """Rows that a block goes over, rows that it owns, how far loads are ahead, and hints."""
+    for (other, own, warps), (occupancy, latency) in itertools.product(_BACKWARD_TILES, ((None, 0), (2, 1))):
         if (other + own) * size <= 256 * 128:
-            yield other, own, Hints(occupancy=occupancy, num_worker_warps=warps)
+            yield other, own, latency, Hints(occupancy=occupancy, num_worker_warps=warps)
 
 
 def keys_space(size: int) -> Iterator[KeysConfig]:
     """The configurations worth timing for heads of `size` columns."""
-    for (m, n, hints), apart in itertools.product(_pairs(size), (False, True)):
-        yield KeysConfig(queries=m, keys=n, hints=hints, apart=apart)
+    ways = ((False, False), (False, True), (True, False))
+    for (m, n, latency, hints), (apart, one_loop) in itertools.product(_pairs(size), ways):
+        yield KeysConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints, apart=apart)
 
 
 @tuned("attention_backward_keys", space=keys_space, bucketed=("rows", "queries"))
@@ -169,16 +170,17 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
         m, n, warps, latency, occupancy = 64, 64, 4, 1, 2
     else:
         m, n, warps = 64 if size <= 256 else 16, 64, 8 if target.capability[0] == 10 else 4
-    whole, (n, m) = n, _short_tiles(rows, queries, n, m, target)
+    whole = n
+    n, m = _short_tiles(rows, queries, n, m, target)
+    one_loop = one_loop or n < whole  # small tiles with a loop for each kind spill
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    one_loop = one_loop or n < whole
     return KeysConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints, apart=apart)
 
 
 def queries_space(size: int) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
-    for n, m, hints in _pairs(size):
-        yield AttentionConfig(queries=m, keys=n, hints=hints)
+    for (n, m, latency, hints), one_loop in itertools.product(_pairs(size), (False, True)):
+        yield AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 
 
 @tuned("attention_backward_queries", space=queries_space, bucketed=("rows", "keys"))

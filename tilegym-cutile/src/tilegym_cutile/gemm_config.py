@@ -95,13 +95,13 @@ def search_space(
     m: int, n: int, k: int, trans: tuple[bool, bool], dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
 ) -> Iterator[GemmConfig]:
     """What is worth trying: more or fewer loads ahead, and where these decide, other depths and splits."""
-    candidates, long = _candidates(m, n, trans, dtype, tf32, blocked, target)
+    candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, target)
     for one in candidates:
         rows, columns, depth = one.tile
-        if not long:
-            for latency, group, splits in itertools.product((4, 6, 8), (8, 16), (1, 2)):
+        if not loads_decide:
+            for latency, splits in itertools.product((4, 6, 8), (1, 2, 4)):
                 if splits == 1 or splits * depth * 2 <= k:
-                    yield replace(one, latency=latency, group=group, splits=splits)
+                    yield replace(one, latency=latency, splits=splits)
             continue
         for deep, latency, splits in itertools.product((depth // 2, depth, 2 * depth), (4, 6, 8), (1, 2, 4)):
             if splits == 1 or splits * deep * 2 <= k:
@@ -133,8 +133,8 @@ def heuristic(
         blocked: whether operands are loaded as blocks.
         target: the device.
     """
-    candidates, long = _candidates(m, n, trans, dtype, tf32, blocked, target)
-    if long:
+    candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, target)
+    if loads_decide:
         splits = min(target.num_sms // count_tiles(candidates[0], m, n, matrices), k // 4096)
         return replace(candidates[0], splits=max(1, splits))
     most = max(1, k // 256)
