@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes that every op takes unless its contract says otherwise."""
+FLOAT8: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Those of eight bits that some ops take."""
 _STRIDED: Final = torch.strided
 
 Layout = Literal["contiguous", "transposed", "sliced", "expanded", "strided"]

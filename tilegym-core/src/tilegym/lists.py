@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Form = list["int | None"]
 """Of each value, how many members it has; None: it is no list."""
@@ -26,3 +26,8 @@ def filled(form: Form, members: Iterable[Any]) -> list[Any]:
     """Values of this form, of what `flat` made of them."""
     rest = iter(members)
     return [next(rest) if size is None else [*itertools.islice(rest, size)] for size in form]
+
+
+def each(function: Callable[[Any], Any], value: Any) -> Any:
+    """A function of a value, or of each member of a list."""
+    return [function(one) for one in value] if isinstance(value, list) else function(value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from tilegym.contract import FLOAT8
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target
 from tilegym_cutile.tuning import tuned
@@ -15,7 +16,6 @@ from tilegym_cutile.tuning import tuned
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FLOAT8: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FEW: Final = 64
 """Rows, or columns, that leave the loads of the other operand to decide."""
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from tilegym.contract import FLOAT8
 from tilegym_cutile import gemm
-from tilegym_cutile.gemm_config import FLOAT8, count_tiles, heuristic
+from tilegym_cutile.gemm_config import count_tiles, heuristic
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Target, with_hints
 from tilegym_cutile.tuning import cached

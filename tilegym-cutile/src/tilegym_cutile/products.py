@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from tilegym.contract import FLOAT8
 from tilegym_cutile import gemm
-from tilegym_cutile.gemm_config import FLOAT8, count_tiles, fills, group_heuristic
+from tilegym_cutile.gemm_config import count_tiles, fills, group_heuristic
 from tilegym_cutile.gemm_plan import Form, multiplied_in, plan
 from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
 
@@ -100,11 +101,11 @@ def multiply_group(
         return
     xs, ys, cs = ([one[at] for one in members] for at in range(3))
     (xs, trans_a), (ys, trans_b), (cs, turned) = (
-        _all_in_order(group, transposed) for group, transposed in ((xs, trans_a), (ys, trans_b), (cs, False))
+        _all_in_order(arrays, transposed) for arrays, transposed in ((xs, trans_a), (ys, trans_b), (cs, False))
     )
     if turned:  # the transposes are computed
         xs, ys, trans_a, trans_b = ys, xs, not trans_b, not trans_a
-    blocked = tuple(use_tma and all(Form.of(one).is_blocked for one in group) for group in (xs, ys))
+    blocked = tuple(use_tma and all(Form.of(one).is_blocked for one in arrays) for arrays in (xs, ys))
     rows, columns = sum([c.shape[0] for c in cs]), max([c.shape[1] for c in cs])
     trans = (trans_a, trans_b)
     dtype = multiplied_in(xs[0].dtype, ys[0].dtype)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 from torch import Tensor
 
-_FLOAT8: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
+from tilegym.contract import FLOAT8
 
 
 def product(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> Tensor:
@@ -17,7 +15,7 @@ def product(a: Tensor, b: Tensor, trans_a: bool, trans_b: bool) -> Tensor:
 
 def rounded(result: Tensor, dtype: torch.dtype) -> Tensor:
     """To `dtype`, contiguous; float8 saturates."""
-    if dtype in _FLOAT8:
+    if dtype in FLOAT8:
         largest = torch.finfo(dtype).max
         result = result.clamp(-largest, largest)
     return result.to(dtype).contiguous()

@@ -15,6 +15,7 @@ import torch
 from tilegym import registry
 from tilegym.benchmarking.parts import part_to_check
 from tilegym.errors import WrongAnswerError
+from tilegym.lists import each
 from tilegym.sharding import OUTPUT
 from tilegym.testing import measure
 from tilegym.testing.accuracy import by_name, tensors_of
@@ -80,7 +81,7 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Calls
     for arguments in sets:
         # Of the first set, which is checked, a copy: some peers write their gradients over their inputs.
         inputs = arguments.keys() & {*gradient.inputs}
-        given = arguments | {name: _cut(arguments[name], copied=not calls) for name in inputs}
+        given = arguments | {name: each(partial(_cut, copied=not calls), arguments[name]) for name in inputs}
         leaves = {name: one.requires_grad_() for name, one in inputs_of(gradient, given).items()}
         result = case.op.function(**given, backend=backend)
         outputs = differentiable_outputs(case.contract, result)
@@ -96,9 +97,7 @@ def _backward(case: Case, backend: str, sets: Sequence[dict[str, Any]]) -> Calls
 
 
 def _cut(value: Any, *, copied: bool) -> Any:
-    """A value with its tensors cut from the graph, and copied if asked for."""
-    if isinstance(value, list):
-        return [_cut(one, copied=copied) for one in value]
+    """A tensor cut from the graph, and copied if asked for; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone() if copied else value.detach()

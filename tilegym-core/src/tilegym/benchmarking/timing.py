@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 
+from tilegym.lists import each
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -57,13 +59,14 @@ def rotation(arguments: Mapping[str, Any], moved: int, device: torch.device) -> 
     """
     cache = torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else _CPU_CACHE
     count = min(_MOST_SETS[device.type], max(2, -(-2 * cache // max(1, moved))))
-    return [dict(arguments), *({name: _copied(value) for name, value in arguments.items()} for _ in range(count - 1))]
+    return [
+        dict(arguments),
+        *({name: each(_copied, value) for name, value in arguments.items()} for _ in range(count - 1)),
+    ]
 
 
 def _copied(value: Any) -> Any:
-    """A tensor with the same values and layout in other memory, also in a list; anything else as it is."""
-    if isinstance(value, list):
-        return [_copied(one) for one in value]
+    """A tensor with the same values and layout in other memory; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     copy = torch.empty(0, dtype=value.dtype, device=value.device)

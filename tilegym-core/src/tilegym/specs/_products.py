@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from tilegym.contract import FLOATS, check_device, check_tensor
+from tilegym.contract import FLOAT8, FLOATS, check_device, check_tensor
 from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FLOAT8: Final = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES: Final = (*FLOATS, *FLOAT8)
 
 

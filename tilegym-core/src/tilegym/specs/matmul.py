@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_beside
+from tilegym.contract import FLOAT8, Contract, Gradient, Sample, TensorSpec, Way, check_beside
 from tilegym.errors import ArgumentValueError
 from tilegym.op import dispatch
 from tilegym.specs import _products
@@ -183,7 +183,7 @@ def fake_preactivation(
     """What the activation is given, (M, N) of the result's dtype, bfloat16 for float8; empty without an activation."""
     m, n, _k = sizes(a, b, trans_a, trans_b)
     dtype = out_dtype or a.dtype
-    dtype = torch.bfloat16 if dtype in _products.FLOAT8 else dtype
+    dtype = torch.bfloat16 if dtype in FLOAT8 else dtype
     return (torch.empty((0,) if activation is None else (m, n), dtype=dtype, device=a.device),)
 
 

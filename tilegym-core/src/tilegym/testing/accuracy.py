@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from tilegym.contract import FLOAT8
 from tilegym.guards import tensors_in
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def compare(
 
 def unit_of_sums(dtype: torch.dtype) -> float:
     """The unit roundoff of sums of products of inputs of a dtype."""
-    return _FLOAT8_SUMS if dtype in (torch.float8_e4m3fn, torch.float8_e5m2) else _SINGLE
+    return _FLOAT8_SUMS if dtype in FLOAT8 else _SINGLE
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

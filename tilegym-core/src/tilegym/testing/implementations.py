@@ -9,10 +9,9 @@ import torch
 
 from tilegym import registry
 from tilegym.errors import RegistrationError
+from tilegym.lists import each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tilegym.contract import Contract
     from tilegym.op import Op
     from tilegym.registry import Implementation
@@ -44,20 +43,15 @@ class LoadedImplementation:
         results = (implementation.forward or implementation.function)(*args, **kwargs)
         names = (*self.contract.outputs, *gradient.residual_names)
         named = canonical | dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
-        given = [_each(torch.empty_like, named[name]) for name in gradient.outputs or self.contract.outputs]
+        given = [each(torch.empty_like, named[name]) for name in gradient.outputs or self.contract.outputs]
         given += [named[name] for name in gradient.saved]
-        constants = named | {"needs": [_each(torch.is_tensor, canonical[name]) for name in gradient.inputs]}
+        constants = named | {"needs": [each(torch.is_tensor, canonical[name]) for name in gradient.inputs]}
         parameters = list(registry.parameters_of(implementation.backward))[len(given) :]
         return implementation.backward(*given, **{name: constants[name] for name in parameters})
 
     def _canonical(self, arguments: dict[str, Any]) -> dict[str, Any]:
         semantic = {name: value for name, value in arguments.items() if name not in self.contract.hints}
         return dict(zip(self.op.canonical_parameters, self.contract.canonical(**semantic), strict=True))
-
-
-def _each(function: Callable[[Any], Any], value: Any) -> Any:
-    """A function of a value, or of each of a list's members."""
-    return [function(one) for one in value] if isinstance(value, list) else function(value)
 
 
 def load_implementation(op: str, backend: str) -> LoadedImplementation:

@@ -8,9 +8,9 @@ import cuda.tile as ct
 import torch
 
 from tilegym import register_backward, register_impl
+from tilegym.contract import FLOAT8
 from tilegym_cutile import activations
 from tilegym_cutile.elementwise import backward_kernel, forward_kernel, in_step, run
-from tilegym_cutile.gemm_config import FLOAT8
 from tilegym_cutile.products import Epilogue, multiply, new_product, why_no_float8
 from tilegym_cutile.reductions import sum_rows
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.attention import SDPBackend
 
 from tilegym import register_impl
+from tilegym_peers.sdpa import attention
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,5 +15,4 @@ if TYPE_CHECKING:
 
 @register_impl("fmha", backend="sdpa-flash")
 def fmha(q: Tensor, k: Tensor, v: Tensor, scaling: float | None = None, is_causal: bool = True) -> Tensor:
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scaling, enable_gqa=True)
+    return attention(SDPBackend.FLASH_ATTENTION, q, k, v, scaling, is_causal=is_causal)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.attention import SDPBackend
 
 from tilegym import register_impl
+from tilegym_peers.sdpa import attention
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,5 +21,4 @@ def fmha_decode(
     sm_scale: float,
     kv_len_per_split: int | None,  # noqa: ARG001 - it shares keys out as it likes
 ) -> Tensor:
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return scaled_dot_product_attention(q, k, v, scale=sm_scale, enable_gqa=True)
+    return attention(SDPBackend.FLASH_ATTENTION, q, k, v, sm_scale)
