@@ -31,12 +31,11 @@ _MOST_KINDS: Final = 64  # kinds kept per op and choice: dtypes x ranks x grad s
 _MOST_KEYS: Final = 256  # choices kept per op, each for every set of options that is named with it
 
 
-def check_hint(op: Op, hint: str, value: object) -> None:
-    """Raise ArgumentValueError unless the contract accepts the value of a hint."""
-    contract = op.contract
-    accepted = contract.hints.get(hint) if contract is not None else None
-    if accepted is not None and value not in accepted:
-        raise ArgumentValueError(f"{op.name}: {hint} must be one of {', '.join(map(repr, accepted))}, got {value!r}")
+def check_hint(op: str, hint: str, value: object, accepted: tuple[Any, ...] | None) -> None:
+    """Raise ArgumentValueError unless the value of a hint is one of those accepted; None: any is."""
+    if accepted is not None and (isinstance(value, torch.Tensor) or value not in accepted):
+        got = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+        raise ArgumentValueError(f"{op}: {hint} must be one of {', '.join(map(repr, accepted))}, got {got}")
 
 
 def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Call:
@@ -54,7 +53,7 @@ def describe_call(op: Op, args: tuple[Any, ...], options: dict[str, Any]) -> Cal
         canonical = args
     else:
         for hint in {*op.hints, *contract.hints} & (given.keys() | options.keys()):
-            check_hint(op, hint, options.get(hint, given.get(hint)))
+            check_hint(op.name, hint, options.get(hint, given.get(hint)), contract.hints.get(hint))
         _refuse_nested(op, given | options)
         wanted = op.meaningful
         semantic = {name: value for name, value in (given | options).items() if name in wanted}

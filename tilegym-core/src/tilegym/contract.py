@@ -65,8 +65,11 @@ class Gradient:
     """For which inputs an op has gradients, and what its forward hands to its backward.
 
     A backend implements it as `backward(*grad_outputs, *saved, needs=...)`, which may further take canonical parameters
-    that hold no tensor, by name. It returns a tensor per input, None where `needs` says that nobody wants it. For an
-    input or output that is a list of tensors, each of these is a list, with an item for each member.
+    that hold no tensor, by name. It returns a tensor per input, None where `needs` says that nobody wants it.
+
+    For an input or output that is a list of tensors, each of these is a list, with an item for each member. All these
+    lists are of one length, and a member of an output depends on the same members of inputs alone. In ops with lists,
+    a grad_output is None for what nobody has used.
     """
 
     inputs: tuple[str, ...]
@@ -210,6 +213,13 @@ def check_int(op: str, name: str, value: object) -> None:
     """`value` must be an int, or one that a compiler traces."""
     if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
         raise ArgumentTypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
+
+
+def check_flag(op: str, name: str, value: object) -> bool:
+    """`value` must be a bool, or None, which is False."""
+    if value is not None and not isinstance(value, bool):
+        raise ArgumentTypeError(f"{op}: {name} must be a bool or None, got {type(value).__name__}")
+    return bool(value)
 
 
 def check_number(op: str, name: str, value: object) -> None:

@@ -68,8 +68,9 @@ def make_run(
 def _checks(op: Op, contract: Contract, given: Mapping[str, str], canonical: Sequence[str]) -> Iterator[str]:
     """Lines that check hints and bring what was given, name → expression, in canonical form."""
     for hint, value in given.items():
-        if contract.hints.get(hint) is not None:
-            yield f"    if {value} not in _accepted_{hint}: _check_hint(_op, {hint!r}, {value})"
+        if accepted := contract.hints.get(hint):  # nearly always one of these objects; if not, it may still be equal
+            other = " and ".join(f"{value} is not _accepted_{hint}[{index}]" for index in range(len(accepted)))
+            yield f"    if {other}: _check_hint({op.name!r}, {hint!r}, {value}, _accepted_{hint})"
     meaningful = ", ".join(f"{name}={given[name]}" for name in op.meaningful if name in given)
     yield f"    {', '.join(canonical)}, = _canonical({meaningful})"
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym import choice, registry
-from tilegym.calls import call_with_options, slow_call
-from tilegym.errors import ArgumentValueError, NoImplementationError
+from tilegym.calls import call_with_options, check_hint, slow_call
+from tilegym.errors import NoImplementationError
 from tilegym.guards import tensors_in
 from tilegym.selection import Call, is_composite, takers
 from tilegym.sharding import is_distributed, on_parts
@@ -102,8 +102,8 @@ def _run_of(op: Op, chosen: list[Implementation]) -> Callable[[dict[str, Any]], 
 
     def run(arguments: dict[str, Any]) -> Any:
         for hint, accepted in restricted.items():
-            if hint in arguments and arguments[hint] not in accepted:
-                raise ArgumentValueError(f"{op_name}: {hint} must be one of {accepted}, got {arguments[hint]!r}")
+            if hint in arguments:
+                check_hint(op_name, hint, arguments[hint], accepted)
         given = {name: arguments[name] for name in meaningful if name in arguments}
         values = tuple(given.values()) if contract is None else contract.canonical(**given)
         same = None if contract is None or contract.identity is None else contract.identity(*values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from tilegym.contract import FLOAT8, FLOATS, check_device, check_tensor
-from tilegym.errors import ArgumentTypeError, ArgumentValueError, ShapeError
+from tilegym.errors import ArgumentValueError, ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,13 +35,6 @@ def check_fit(op: str, names: tuple[str, str], a: Tensor, b: Tensor, trans_a: bo
             f"{op}: {names[1]} must have shape {tuple(wanted)} to fit {names[0]} of shape {tuple(a.shape)}"
             f"{' transposed' if trans_a else ''}, got {tuple(b.shape)}"
         )
-
-
-def check_flag(op: str, name: str, value: object) -> bool:
-    """`value` must be a bool, or None, which is False."""
-    if value is not None and not isinstance(value, bool):
-        raise ArgumentTypeError(f"{op}: {name} must be a bool or None, got {type(value).__name__}")
-    return bool(value)
 
 
 def checked_out_dtype(op: str, dtype: torch.dtype, out_dtype: torch.dtype | None) -> torch.dtype | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, Way, check_flag
 from tilegym.op import dispatch
 from tilegym.specs import _products
 from tilegym.specs._products import sizes, turned
@@ -59,8 +59,8 @@ def canonical(
 ) -> tuple[Any, ...]:
     _products.check_operand("bmm", "a", a, 3)
     _products.check_operand("bmm", "b", b, 3, dtypes=(a.dtype,))
-    transpose_a = _products.check_flag("bmm", "transpose_a", transpose_a)
-    transpose_b = _products.check_flag("bmm", "transpose_b", transpose_b)
+    transpose_a = check_flag("bmm", "transpose_a", transpose_a)
+    transpose_b = check_flag("bmm", "transpose_b", transpose_b)
     _products.check_fit("bmm", ("a", "b"), a, b, transpose_a, transpose_b)
     out_dtype = _products.checked_out_dtype("bmm", a.dtype, out_dtype)
     return a, b, transpose_a, transpose_b, out_dtype, _products.multiplies_in_tf32(a.dtype)
@@ -145,5 +145,5 @@ bmm.contract = Contract(
         dense=True,
     ),
     sharding=sharding,
-    hints={"static_persistent": None},
+    hints={"static_persistent": (None, False, True)},
 )

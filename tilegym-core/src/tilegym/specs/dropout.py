@@ -13,6 +13,7 @@ from tilegym.contract import (
     Gradient,
     Sample,
     TensorSpec,
+    check_flag,
     check_int,
     check_not_expanded,
     check_number,
@@ -46,7 +47,7 @@ def dropout(
 
     Raises:
         DtypeError: x has another dtype.
-        ArgumentTypeError: seed is no int, p no number.
+        ArgumentTypeError: seed is no int, p no number, training or inplace no bool.
         ArgumentValueError: p is not from 0 to 1; x is expanded (stride 0) and to be written.
 
     Gradient: x.
@@ -65,7 +66,8 @@ def canonical(
     check_number("dropout", "p", p)
     if not 0 <= p <= 1:
         raise ArgumentValueError(f"dropout: p must be from 0 to 1, got {p}")
-    if inplace:
+    training = check_flag("dropout", "training", training)
+    if check_flag("dropout", "inplace", inplace):
         check_not_expanded("dropout", "x", x)
     return x, _as_int64(seed), float(p) if training else 0.0, x if inplace else None
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_device
+from tilegym.contract import Contract, Gradient, Sample, TensorSpec, check_device, check_flag
 from tilegym.errors import ArgumentTypeError, ShapeError
 from tilegym.op import dispatch
 from tilegym.sharding import whole
@@ -63,7 +63,7 @@ def canonical(
             raise ArgumentTypeError(f"group_gemm: {name} must be a list of tensors, got {type(group).__name__}")
     if len(group_A) != len(group_B):
         raise ShapeError(f"group_gemm: group_B must have {len(group_A)} members, as group_A has, got {len(group_B)}")
-    transpose_b = _products.check_flag("group_gemm", "transpose_b", transpose_b)
+    transpose_b = check_flag("group_gemm", "transpose_b", transpose_b)
     for index, (a, b) in enumerate(zip(group_A, group_B, strict=True)):
         names = (f"group_A[{index}]", f"group_B[{index}]")
         dtypes = _products.DTYPES if index == 0 else (group_A[0].dtype,)
@@ -174,5 +174,5 @@ group_gemm.contract = Contract(
         dense=True,
     ),
     sharding=whole,
-    hints={"static_persistent": None, "use_tma": (False, True)},
+    hints={"static_persistent": (None, False, True), "use_tma": (False, True)},
 )

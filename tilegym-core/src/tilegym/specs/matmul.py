@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tilegym.contract import FLOAT8, Contract, Gradient, Sample, TensorSpec, Way, check_beside
+from tilegym.contract import FLOAT8, Contract, Gradient, Sample, TensorSpec, Way, check_beside, check_flag
 from tilegym.errors import ArgumentValueError
 from tilegym.op import dispatch
 from tilegym.specs import _products
@@ -80,8 +80,8 @@ def canonical(
 ) -> tuple[Any, ...]:
     _products.check_operand("matmul", "a", a, 2)
     _products.check_operand("matmul", "b", b, 2, dtypes=(a.dtype,))
-    trans_a = _products.check_flag("matmul", "trans_a", trans_a)
-    trans_b = _products.check_flag("matmul", "trans_b", trans_b)
+    trans_a = check_flag("matmul", "trans_a", trans_a)
+    trans_b = check_flag("matmul", "trans_b", trans_b)
     _products.check_fit("matmul", ("a", "b"), a, b, trans_a, trans_b)
     out_dtype = _products.checked_out_dtype("matmul", a.dtype, out_dtype)
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
@@ -274,5 +274,5 @@ matmul.contract = Contract(
         rounded=lambda *canonical: canonical[_ACTIVATION] is not None,
     ),
     sharding=sharding,
-    hints={"static_persistent": None, "use_tma": (None, False, True)},
+    hints={"static_persistent": (None, False, True), "use_tma": (None, False, True)},
 )
