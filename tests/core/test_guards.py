@@ -69,6 +69,27 @@ def canonical(anchor: Tensor, x: Tensor | None = None) -> tuple[Tensor]:
 
 double_option.contract = dataclasses.replace(double.contract, canonical=canonical)
 """
+DOUBLE_LIST = """
+import dataclasses
+import torch
+from torch import Tensor
+from lab_dist.specs.double import canonical as checked, double
+from tilegym import dispatch
+
+@dispatch("double_list")
+def double_list(group: list[Tensor]) -> list[Tensor]:
+    "[2 * x for x in group]."
+
+def canonical(group: list[Tensor]) -> tuple[list[Tensor]]:
+    return ([checked(x)[0] for x in group],)
+
+def reference(group: list[Tensor]) -> list[Tensor]:
+    return [2 * x for x in group]
+
+double_list.contract = dataclasses.replace(
+    double.contract, canonical=canonical, reference=reference, fake=lambda group: [*map(torch.empty_like, group)]
+)
+"""
 WITHOUT_CONTRACT = """
 from tilegym import dispatch
 
@@ -96,6 +117,14 @@ from tilegym import register_impl
 def {op}({x}):
     return {x} * 2
 """
+OF_LIST = """
+from tilegym import register_impl
+from {backend}_dist.ops.double import double
+
+@register_impl("lab.double_list", backend="{backend}")
+def double_list(group):
+    return [double(x) for x in group]
+"""
 PACKED = """
 @hookimpl
 def tilegym_impl_packs():
@@ -109,19 +138,33 @@ OPS = {"double": "x", "double_option": "x", "twice": "z"}
 @pytest.fixture
 def lab(site):
     """Ops, each on a backend of kernels, which `auto` prefers, and in plain PyTorch."""
-    specs = {"double": DOUBLE, "double_option": DOUBLE_OPTION, "twice": WITHOUT_CONTRACT}
+    specs = {
+        "double": DOUBLE,
+        "double_option": DOUBLE_OPTION,
+        "double_list": DOUBLE_LIST,
+        "twice": WITHOUT_CONTRACT,
+    }
     site.install("lab-dist", PACK, {f"specs/{op}.py": source for op, source in specs.items()})
     for name, fields, source in (("kernel", "priority=10", KERNEL), ("plain", "composite=True", PLAIN)):
         files = {f"ops/{op}.py": source.format(op=op, x=x) for op, x in OPS.items()}
+        files["ops/double_list.py"] = OF_LIST.format(backend=name)
         site.install(f"{name}-dist", backends(f"name={name!r}, {fields}") + PACKED.format(name), files)
     return tilegym.ops.lab
 
 
-@pytest.fixture(params=["parameter", "option"])
+@pytest.fixture(params=["parameter", "option", "first member", "second member"])
 def double(lab, request):
-    """A call that doubles a tensor, which is a declared parameter or a keyword option."""
+    """A call that doubles a tensor, which is a declared parameter, a keyword option or in a list."""
     if request.param == "parameter":
         return lab.double
+    if request.param == "first member":
+        return functools.wraps(lab.double_list)(lambda x: lab.double_list([x])[0])
+    if request.param == "second member":
+
+        def second(x):
+            return lab.double_list([torch.ones((2,) * x.dim(), dtype=x.dtype), x])[1]
+
+        return functools.wraps(lab.double_list)(second)
     return functools.wraps(lab.double_option)(lambda x: lab.double_option(torch.ones(2, 2), x=x))
 
 
@@ -396,6 +439,27 @@ def test_states_that_change_nothing(lab, state):
             torch.use_deterministic_algorithms(False)
     else:
         warm(lab.double, torch.nn.Parameter(x, requires_grad=False))
+
+
+def test_a_list_may_have_any_number_of_members_of_one_kind(lab, monkeypatch):
+    lab.double_list([torch.ones(3)])
+
+    def never(*_):
+        raise AssertionError("it was resolved anew")
+
+    monkeypatch.setattr(calls, "select", never)
+    x = torch.arange(2.0)
+    for group in ([x], [x, x, x + 1], (x, x + 1)):
+        assert [one.tolist() for one in lab.double_list(group)] == [(2 * one).tolist() for one in group]
+    for group in ([], [x.half()], [x, x.half()], [x, x.expand(2, 2)]):
+        with pytest.raises(AssertionError, match="resolved anew"):
+            lab.double_list(group)
+
+
+def test_a_list_of_several_kinds_leaves_no_entry(lab):
+    for group in ([], [torch.ones(2), torch.ones(2).half()]):
+        assert len(lab.double_list(group)) == len(group)
+    assert not table_of(lab.double_list)
 
 
 def test_without_pytorchs_guard_every_call_is_slow_and_right(lab, monkeypatch):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import tilegym
 from tilegym.contract import Contract, Gradient
@@ -27,12 +31,12 @@ asked = []
 
 
 def backward(grad_products, group, others, doubled, sizes, needs):
-    """Autograd gave zeros for what nobody has used."""
     asked.append(needs)
     assert (len(others), list(sizes)) == (1, SIZES)
     of_group, of_x = needs
     gradients = [grad * doubled / 2 if needed else None for grad, needed in zip(grad_products, of_group, strict=True)]
-    return gradients, sum(map(torch.mul, grad_products, group)) if of_x else None
+    used = [(grad, one) for grad, one in zip(grad_products, group, strict=True) if grad is not None]
+    return gradients, sum(grad * one for grad, one in used) if of_x else None
 
 
 @pytest.fixture
@@ -95,10 +99,21 @@ def test_exactly_the_members_that_need_a_gradient_get_one(call, needs):
     torch.testing.assert_close(total, 2 * (x + 4))
     assert not total.requires_grad
     asked.clear()
-    (3 * products[0]).sum().backward()
-    for leaf, needed, expected in zip(leaves, needs, [3 * group[0], 3 * x, 0 * x], strict=True):
+    (3 * products[0] + products[1]).sum().backward()
+    for leaf, needed, expected in zip(leaves, needs, [3 * group[0] + group[1], 3 * x, x], strict=True):
         assert torch.equal(leaf.grad, expected) if needed else leaf.grad is None
     assert asked == [[[*needs[1:]], needs[0]]]
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, functools.partial(FlopCounterMode, display=False)])
+def test_a_member_that_nobody_has_used_has_no_gradient(direct, mode):
+    """As in PyTorch, also where that must see the op; compiled code, anybody's, gives zeros."""
+    leaves = [torch.full((3,), value).requires_grad_() for value in (1.0, 5.0, 9.0)]
+    asked.clear()
+    with mode():
+        direct(*leaves)[0][1].sum().backward()
+    assert [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves] == [[9.0] * 3, None, [1.0] * 3]
+    assert asked == [[[False, True], True]]
 
 
 def test_a_list_may_have_no_members(call):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tilegym.errors import ArgumentTypeError
 from tilegym.ops import group_gemm
 
 BACKENDS = ["torch", "cutile-cpu", pytest.param("cutile", marks=pytest.mark.gpu)]
@@ -98,6 +99,16 @@ def test_gradients_are_for_the_members_that_need_one(backend, transpose_b):
         assert b.grad is None if not b.requires_grad else torch.equal(b.grad, of_b.mT if transpose_b else of_b)
 
 
+@everywhere
+def test_members_whose_product_nobody_uses_have_no_gradient(backend):
+    group_A = [whole_numbers(9, 8, backend=backend).requires_grad_() for _ in range(3)]
+    group_B = [whole_numbers(8, 5, backend=backend).requires_grad_() for _ in range(3)]
+    group_gemm(group_A, group_B, backend=backend)[1].sum().backward()
+    assert torch.equal(group_A[1].grad, group_B[1].detach().sum(1).expand(9, 8))
+    assert torch.equal(group_B[1].grad, group_A[1].detach().sum(0)[:, None].expand(8, 5))
+    assert [one.grad for one in (*group_A[::2], *group_B[::2])] == [None] * 4
+
+
 def test_gradients_of_each_side_are_one_launch():
     from tilegym_cutile_cpu import record_launches  # which not every environment has
 
@@ -132,3 +143,24 @@ def test_gradients_are_laid_out_as_their_members():
 def test_groups_that_do_not_fit_are_refused(group_A, group_B, error, message):
     with pytest.raises(error, match=f"group_gemm: {message}"):
         group_gemm(group_A, group_B)
+
+
+def test_unaligned_members_of_a_large_group_are_copied_into_aligned_rows():
+    """A matrix that two products share, once."""
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    group_a = [whole_numbers(m, 330, backend="cutile-cpu") for m in (520, 9)]
+    shared = whole_numbers(330, 521, backend="cutile-cpu")
+    with record_launches() as launches:
+        found = group_gemm(group_a, [shared, shared], backend="cutile-cpu")
+    assert [launch.kernel_name for launch in launches] == ["copy_tiles"] * 3 + ["group_gemm_tiles"]
+    assert all(torch.equal(c, a @ shared) for a, c in zip(group_a, found, strict=True))
+
+
+@pytest.mark.parametrize("wrong", [lambda a, b: (a, [b]), lambda a, b: ([a], b), lambda a, b: (a[None], b[None])])
+def test_a_tensor_for_a_list_is_refused_after_calls_that_were_right(wrong):
+    a, b = torch.ones(4, 8), torch.ones(8, 5)
+    for _ in range(3):
+        group_gemm([a], [b], backend="torch")
+    with pytest.raises(ArgumentTypeError, match=r"group_gemm: group_[AB] must be a list of tensors, got Tensor"):
+        group_gemm(*wrong(a, b), backend="torch")

@@ -327,6 +327,23 @@ def test_vmap_and_functional_grad(case):
 
 
 @everywhere
+def test_gradients_of_a_batch_at_once(case):
+    """The same of vmap over a backward."""
+    leaf, *others = case.leaves()
+    output, weight = case.call(leaf, *others), case.expected[2]
+
+    def gradients():
+        return torch.autograd.grad(output, leaf, torch.stack([weight, 2 * weight]), is_grads_batched=True)[0]
+
+    if case.backend == "torch":
+        expected = case.expected[1][0]
+        torch.testing.assert_close(gradients(), torch.stack([expected, 2 * expected]))
+    else:
+        with pytest.raises(GradientError, match=f"{case.name}: .* no gradients of a batch at once"):
+            gradients()
+
+
+@everywhere
 def test_subclasses_keep_their_type(case):
     class Mine(torch.Tensor):
         pass

@@ -14,7 +14,7 @@ import torch
 
 from tilegym import registry
 from tilegym.errors import GradientError
-from tilegym.guards import is_plain
+from tilegym.guards import is_batched, is_plain, tensors_in
 from tilegym.lists import flat
 from tilegym.profiling import profiled, range_name
 from tilegym.schemas import parts, schema
@@ -105,7 +105,16 @@ class Differentiation:
         )
 
     def call_node(self, ctx: Any, needs: list[bool], tensors: Sequence[Any]) -> list[torch.Tensor]:
-        """Those gradients that are needed, from NAME_bwd."""
+        """Those gradients that are needed, from NAME_bwd.
+
+        Raises:
+            GradientError: they are asked for of a batch, and PyTorch makes no loop of an op that returns a list.
+        """
+        if any(is_batched(tensor) for tensor in tensors_in(tensors)):
+            raise GradientError(
+                f"{self.op.name}: backend {ctx.backend!r} computes no gradients of a batch at once (is_grads_batched, "
+                'vmap over a backward); compute them one after the other, or use backend="torch"'
+            )
         node = getattr(torch.ops.tilegym, f"{self.name}_bwd").default
         found: list[torch.Tensor] = node(*tensors, *ctx.constants, needs, backend=ctx.backend)
         return found

@@ -20,10 +20,16 @@ if TYPE_CHECKING:
 _SHOWN: Final = {
     "tensor": "{0}",
     "optional": "(_absent_{0} if {0} is None else {0})",
+    "list": "{0}",
     "any": "_stand_in({0}, _absent_{0})",
 }
 """What `guards.shown` says, as source."""
-_NESTED: Final = {"tensor": "{0}.is_nested", "optional": "{0} is not None and {0}.is_nested", "any": "False"}
+_NESTED: Final = {
+    "tensor": "{0}.is_nested",
+    "optional": "{0} is not None and {0}.is_nested",
+    "list": "any([one.is_nested for one in {0}])",
+    "any": "False",
+}
 """What no guard may be shown: PyTorch aborts the process when one asks a nested tensor for its strides."""
 
 

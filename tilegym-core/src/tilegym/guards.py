@@ -16,6 +16,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tilegym.schemas import is_tensor_list
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -49,7 +51,7 @@ class Guarded(NamedTuple):
     at: int
     """Its place among the declared ones."""
     name: str
-    form: Literal["tensor", "optional", "any"]
+    form: Literal["tensor", "optional", "list", "any"]
     """What it holds by its annotation; `shown` says what a guard sees of it."""
 
 
@@ -63,7 +65,9 @@ def guarded(op: Op) -> list[Guarded]:
     for at, name in enumerate(op.positional):
         kind = hints.get(name, Any)
         leaves = set(typing.get_args(kind)) or {kind}
-        if leaves == {torch.Tensor}:
+        if is_tensor_list(kind):
+            found.append(Guarded(at, name, "list"))
+        elif leaves == {torch.Tensor}:
             found.append(Guarded(at, name, "tensor"))
         elif leaves == {torch.Tensor, type(None)}:
             found.append(Guarded(at, name, "optional"))
@@ -79,16 +83,19 @@ def _is_int_list(kind: Any) -> bool:
     )
 
 
-def shown(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor | None]:
+def shown(op: Op, args: Sequence[Any], options: Mapping[str, Any]) -> list[Tensor | Sequence[Tensor] | None]:
     """What a guard sees of a call: its arguments, by their form, and its options as any; None, which no guard accepts.
 
     The values of options are not looked at: what is resolved for a kind of call does not depend on them.
     """
     seen = [_shown(form, args[at], absent(name)) for at, name, form in op.guarded]
-    return seen + [stand_in(value, absent(name)) for name, value in options.items()]
+    return [*seen, *[stand_in(value, absent(name)) for name, value in options.items()]]
 
 
-def _shown(form: str, value: object, absent: Tensor) -> Tensor | None:
+def _shown(form: str, value: Any, absent: Tensor) -> Tensor | Sequence[Tensor] | None:
+    if form == "list":
+        is_list = isinstance(value, (list, tuple))
+        return value if is_list and all(isinstance(one, torch.Tensor) and not one.is_nested for one in value) else None
     if form == "any" or isinstance(value, torch.Tensor):
         return stand_in(value, absent)
     return absent if form == "optional" and value is None else None
@@ -101,17 +108,32 @@ def stand_in(value: object, absent: Tensor) -> Tensor | None:
     return absent if isinstance(value, _SCALARS) else None
 
 
-def make_guard(tensors: Sequence[Tensor]) -> Callable[..., bool] | None:
-    """A function that tells whether as many other tensors are of the same kinds; None if PyTorch offers none.
+def make_guard(values: Sequence[Tensor | Sequence[Tensor]]) -> Callable[..., bool] | None:
+    """A function that tells whether as many other tensors, or lists of them, are of the same kinds.
 
-    Call it in a plain state only (`is_plain`): the dispatch state of this moment becomes part of the kind.
+    None if PyTorch offers none, or if a list has no members or its members are not all of one kind. Call it in a plain
+    state only (`is_plain`): the dispatch state of this moment becomes part of the kind.
     """
     if TensorGuards is None:
         return None
-    if len({id(tensor) for tensor in tensors}) < len(tensors):  # one tensor in two places, as in fmha(x, x, x)
-        singles = [_guard([tensor]) for tensor in tensors]
-        return lambda *values: all(single(value) for single, value in zip(singles, values, strict=True))
-    return _guard(tensors)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if len({id(tensor) for tensor in tensors}) == len(values):
+        return _guard(tensors)
+    if not all(isinstance(value, torch.Tensor) or value for value in values):
+        return None
+    # One tensor is in two places, as in fmha(x, x, x), or there are lists, which have any number of members.
+    singles = [_guard([value]) if isinstance(value, torch.Tensor) else _guard_of_list(value) for value in values]
+
+    def check(*others: Any) -> bool:
+        return all(single(other) for single, other in zip(singles, others, strict=True))
+
+    return check if check(*values) else None
+
+
+def _guard_of_list(group: Sequence[Tensor]) -> Callable[..., bool]:
+    """Tells whether another value is a list whose members are all of the kind of this one's first."""
+    same = _guard(group[:1])
+    return lambda other: isinstance(other, (list, tuple)) and bool(other) and all(map(same, other))
 
 
 def _guard(tensors: Sequence[Tensor]) -> Callable[..., bool]:
@@ -155,6 +177,12 @@ def in_dispatch_mode() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001 - as above
 
 
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a tensor stands for each of a batch: under vmap, or the older one that is_grads_batched=True means."""
+    functorch = torch._C._functorch  # noqa: SLF001 - as above
+    return functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
 def is_plain(tensors: Sequence[Tensor]) -> bool:
     """Whether a kernel may read these tensors' memory as it stands, with nobody else wanting to see the call."""
     return (
@@ -167,6 +195,7 @@ def is_plain(tensors: Sequence[Tensor]) -> bool:
             and tensor.device.type != "meta"
             and not tensor.is_neg()
             and not tensor.is_conj()
+            and not is_batched(tensor)
             for tensor in tensors
         )
     )

@@ -1,7 +1,8 @@
 """How an op is differentiated that takes or returns tensors in lists: autograd looks into none, so it sees the members.
 
 A backward is given lists, and gives a list for an input that is one. The torch ops are given lists too: PyTorch shows
-autograd their members by itself. So only `needs` and what NAME_bwd returns are flat there.
+autograd their members by itself. So only `needs` and what NAME_bwd returns are flat there. As PyTorch has it for the
+products of a loop, a member gets no gradient, rather than zeros, where nobody has used what depends on it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tilegym import registry
 from tilegym.differentiation import LEADING, Differentiation, run_backward
 from tilegym.guards import is_plain
 from tilegym.lists import filled, flat, form_of
+from tilegym.schemas import OPTIONAL_TENSORS, is_tensor_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +34,8 @@ class ListDifferentiation(Differentiation):
         """As `Differentiation`."""
         super().__init__(op, contract, kinds, results)
         self.apply = _apply
+        grads = [f"grad_{contract.outputs[index]}" for index in self.outputs_at]
+        self.parameters |= {name: _optional(self.parameters[name]) for name in grads}
 
     def keep(self, ctx: Any, given: Sequence[Any], results: Sequence[Any], backend: str) -> None:
         """As `Differentiation.keep`."""
@@ -41,6 +45,7 @@ class ListDifferentiation(Differentiation):
         ctx.saved_form = form_of(saved)
         ctx.constants = [values[index] for index in self.constants_at]
         ctx.backend = backend
+        ctx.set_materialize_grads(False)
 
     def mark(self, ctx: Any, results: Sequence[Any]) -> None:
         """As `Differentiation.mark`."""
@@ -49,18 +54,20 @@ class ListDifferentiation(Differentiation):
     def formula(self, ctx: Any, *grad_results: Any) -> tuple[Any, ...]:
         """As `Differentiation.formula`; PyTorch gives lists and takes them."""
         asked = ctx.needs_input_grad
-        return self._in_lists(asked, self.call_node(ctx, self._needs(asked), self._tensors(ctx, grad_results)))
+        needs = self._needs(asked, grad_results)
+        return self._in_lists(asked, needs, self.call_node(ctx, needs, self._tensors(ctx, grad_results)))
 
     def plain_formula(self, ctx: Any, *grad_members: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """As `Differentiation.plain_formula`, of members."""
         asked = filled(ctx.given_form, ctx.needs_input_grad[LEADING + 1 :])
-        needs, tensors = self._needs(asked), self._tensors(ctx, filled(ctx.outputs_form, grad_members))
-        if torch.is_grad_enabled() or not is_plain(flat(tensors[: len(self.outputs_at)])):
+        grad_results = filled(ctx.outputs_form, grad_members)
+        needs, tensors = self._needs(asked, grad_results), self._tensors(ctx, grad_results)
+        if torch.is_grad_enabled() or not is_plain([one for one in grad_members if one is not None]):
             found = self.call_node(ctx, needs, tensors)
         else:
             constants = dict(zip(self.constants, ctx.constants, strict=True))
             found = _run_backward(ctx.implementation, tensors, constants, needs)
-        return tuple(flat(self._in_lists(asked, found)))
+        return tuple(flat(self._in_lists(asked, needs, found)))
 
     def call_node(self, ctx: Any, needs: list[Any], tensors: Sequence[Any]) -> list[torch.Tensor]:
         """As `Differentiation.call_node`."""
@@ -73,21 +80,36 @@ class ListDifferentiation(Differentiation):
         constants = {name: named.pop(name) for name in self.constants}
         return _run_backward(registry.implementation(self.op.name, backend), [*named.values()], constants, needs)
 
-    def _needs(self, asked: Sequence[Any]) -> list[Any]:
-        return [asked[index] for index in self.inputs_at]
+    def _needs(self, asked: Sequence[Any], grad_results: Sequence[Any]) -> list[Any]:
+        """What a backward is told to compute."""
+        grads = [grad_results[index] for index in self.outputs_at]
+        return [_needed(asked[index], grads) for index in self.inputs_at]
 
     def _tensors(self, ctx: Any, grad_results: Sequence[Any]) -> list[Any]:
         """What a backward is given."""
         return [*(grad_results[index] for index in self.outputs_at), *filled(ctx.saved_form, ctx.saved_tensors)]
 
-    def _in_lists(self, asked: Sequence[Any], found: list[torch.Tensor]) -> tuple[Any, ...]:
-        """The gradients that were asked for, at the places of their inputs and in lists as these are."""
-        needs, gradients = self._needs(asked), iter(found)
+    def _in_lists(self, asked: Sequence[Any], needs: list[Any], found: list[torch.Tensor]) -> tuple[Any, ...]:
+        """The gradients that are needed, at the places of their inputs and in lists as these are."""
+        gradients = iter(found)
         of_inputs = filled(form_of(needs), [next(gradients) if needed else None for needed in flat(needs)])
         placed = filled(form_of(asked), itertools.repeat(None))
         for index, gradient in zip(self.inputs_at, of_inputs, strict=True):
             placed[index] = gradient
         return tuple(placed)
+
+
+def _optional(kind: Any) -> Any:
+    """The type of a gradient that may be left out, or whose members may."""
+    return OPTIONAL_TENSORS if is_tensor_list(kind) else kind | None
+
+
+def _needed(asked: Any, grads: Sequence[Any]) -> Any:
+    """Whether a gradient is asked for and something used depends on it; of a list, the answer for each member."""
+    if isinstance(asked, bool):
+        return asked and any(grad is not None for grad in flat(grads))
+    of_members = zip(*[grad if isinstance(grad, list) else [grad] * len(asked) for grad in grads], strict=True)
+    return [one and any(grad is not None for grad in own) for one, own in zip(asked, of_members, strict=True)]
 
 
 def _run_backward(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+OPTIONAL_TENSORS: Final = list[torch.Tensor | None]
+"""The type of a list whose members may be left out."""
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -55,6 +59,6 @@ def _schema_type(kind: Any) -> Any:
     given = found - {type(None)}
     if len(given) == 1 < len(found) and typing.get_origin(*given) is None:
         return typing.Optional[given.pop()]  # noqa: UP045 - what infer_schema reads
-    if kind == Sequence[bool] or torch.Tensor in found:
+    if kind in (Sequence[bool], OPTIONAL_TENSORS) or torch.Tensor in found:
         return kind
     return Sequence[int] if any(typing.get_origin(part) is not None for part in found | {kind}) else kind

@@ -43,7 +43,7 @@ def group_gemm(
 
 @register_backward("group_gemm", backend="cutile")
 def group_gemm_backward(
-    grad_outputs: list[Tensor],
+    grad_outputs: list[Tensor | None],
     group_A: list[Tensor],
     group_B: list[Tensor],
     transpose_b: bool,
@@ -52,19 +52,25 @@ def group_gemm_backward(
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
     """The gradients of the members of group_A and group_B, laid out as those; None for what is not in `needs`."""
     of_A, of_B = (_new_gradients(*each, grad_outputs) for each in zip((group_A, group_B), needs, strict=True))
-    members = zip(grad_outputs, group_B, of_A, strict=True)
-    wanted = [(grad, b, da) for grad, b, da in members if da is not None]
-    multiply_group(wanted, trans_b=not transpose_b, tf32=tf32)
-    members = zip(group_A, grad_outputs, of_B, strict=True)
-    wanted = [(a, grad, db.mT if transpose_b else db) for a, grad, db in members if db is not None]
-    multiply_group(wanted, trans_a=True, tf32=tf32)
+    for_A, for_B = [], []
+    for a, b, grad, da, db in zip(group_A, group_B, grad_outputs, of_A, of_B, strict=True):
+        if grad is not None and da is not None:
+            for_A.append((grad, b, da))
+        if grad is not None and db is not None:
+            for_B.append((a, grad, db.mT if transpose_b else db))
+    multiply_group(for_A, trans_b=not transpose_b, tf32=tf32)
+    multiply_group(for_B, trans_a=True, tf32=tf32)
     return of_A, of_B
 
 
-def _new_gradients(group: list[Tensor], needed: Sequence[bool], grad_outputs: list[Tensor]) -> list[Tensor | None]:
+def _new_gradients(
+    group: list[Tensor], needed: Sequence[bool], grad_outputs: list[Tensor | None]
+) -> list[Tensor | None]:
     """For `multiply_group` to fill, which leaves out those that have no terms."""
     found: list[Tensor | None] = []
     for one, wanted, grad in zip(group, needed, grad_outputs, strict=True):
-        make = torch.empty_like if grad.numel() else torch.zeros_like
-        found.append(make(one) if wanted else None)
+        if wanted and grad is not None:
+            found.append(torch.empty_like(one) if grad.numel() else torch.zeros_like(one))
+        else:
+            found.append(None)
     return found
