@@ -46,8 +46,9 @@ def find(name: str) -> Any:
         return names()  # for `from tilegym.ops import *`
     if name.startswith("_"):
         raise AttributeError(f"module 'tilegym.ops' has no attribute {name!r}")
-    if name in registry.op_names():
-        return registry.get_op(name).function
+    op = registry.find_op(name)
+    if op is not None:
+        return op.function
     if name in registry.files_of(_INTERFACES):
         return _interface(name)
     if name in registry.files_of(_GROUPS):

@@ -178,25 +178,33 @@ def add_op(op: Op) -> None:
     changed(in_registry=op.origin == "script")
 
 
-def get_op(name: str) -> Op:
-    """The op of a qualified name; its spec is imported on first use.
-
-    Raises:
-        UnknownOpError: no installed pack has it.
-    """
+def find_op(name: str) -> Op | None:
+    """The op of a qualified name, or None: no installed pack has it; its spec is imported on first use."""
     if name in _script_ops:
         return _script_ops[name]
     pack_name, short = split(name)
     pack = catalogue().op_packs.get(pack_name)
     if pack is None or short not in files_of(pack.package):
-        names = op_names()
-        raise UnknownOpError(f"no op named {name!r}.{nearest(name, names)} Known: {listed(names)}")
+        return None
     if name in _file_ops:
         return _file_ops[name]
     module = importlib.import_module(f"{pack.package}.{short}")
     if name not in _file_ops:
         raise RegistrationError(f"{module.__file__} defines no op {short!r}: decorate it with @dispatch({short!r})")
     return _file_ops[name]
+
+
+def get_op(name: str) -> Op:
+    """The op of a qualified name; its spec is imported on first use.
+
+    Raises:
+        UnknownOpError: no installed pack has it.
+    """
+    op = find_op(name)
+    if op is None:
+        names = op_names()
+        raise UnknownOpError(f"no op named {name!r}.{nearest(name, names)} Known: {listed(names)}")
+    return op
 
 
 def pack_of_module(module: str | None) -> str | None:
