@@ -7,7 +7,20 @@ from tilegym.benchmarking.sweep import Series
 
 GRAPHS = ("matmul", "bmm", "fmha_decode", "mla_decoding_split_kv")
 """Whose small cases would show what the CPU spends on a call; group_gemm is another launch in a graph."""
+ROWS = ["32768x1024", "16384x4096", "8192x8192"]
 CASES = {
+    "softmax": ["32768x1024", "16384x4096", "8192x16384", "4096x65536", "32768x257"],
+    "rms_norm": ROWS,
+    "persistent_layer_norm": ROWS,
+    "layer_norm_legacy": ROWS,
+    "silu_and_mul": ["8192x(2*14336)"],
+    "swiglu": ["8192x14336"],
+    "geglu": ["8192x(2*14336)"],
+    "gelu": ["8192x28672"],
+    "relu": ["8192x28672"],
+    "dropout": ["8192x28672"],
+    "apply_rope_base": ["B4-H32/8-S4096-D128"],
+    "mla": ["B4-H16-S4096-D128+64-causal"],
     "matmul": ["4096x4096x4096", "8192x8192x8192", "4096x14336x4096", "16x14336x4096", "16x14336x4096-trans_b"],
     "bmm": ["16x2048x2048x2048"],
     "group_gemm": ["8x2048x4096x4096"],
@@ -17,7 +30,6 @@ CASES = {
         for causal in ("-causal", "")
     ],
     "fmha_decode": ["B16-H32/8-S8192-D128", "B16-H32/8-S1024-D128"],
-    "mla": ["B4-H16-S4096-D128+64-causal"],
     "mla_decoding_split_kv": ["B32-H16-S8192-D512+64"],
 }
 """By op, names of cases among its contract's `benchmarks`."""

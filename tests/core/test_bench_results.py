@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from _tilegym_cli.bench_tables import by_label
+from tilegym.benchmarking.beside import beside_peers
 from tilegym.benchmarking.results import SCHEMA, Ceilings, Clocks, Device, Results, Row, read, write
 from tilegym.errors import ResultsError
 
@@ -117,3 +119,17 @@ def test_a_failed_write_loses_nothing(tmp_path, monkeypatch, fault):
         with pytest.raises(ResultsError, match="cannot be written to"):
             write(RESULTS, file / "below.json")
     assert [path.name for path in file.parent.iterdir()] == ["run.json"]
+
+
+def test_a_case_timed_with_and_without_a_graph_is_two():
+    """As where two series of a sweep have it: neither hides the other."""
+    peer = replace(ROW, backend="eager", peer=True, median_ms=0.08)
+    rows = (ROW, peer, replace(ROW, graph=True, median_ms=0.02), replace(peer, graph=True))
+    assert [(one.graph, dict(one.ratios)) for one in beside_peers(rows)] == [
+        (False, {"32768x1024": 2.0}),
+        (True, {"32768x1024": 4.0}),
+    ]
+    assert [*by_label(rows[::2]).items()] == [
+        ("softmax 32768x1024 bfloat16 forward cutile", "0.04 ms"),
+        ("softmax 32768x1024 bfloat16 forward, graph cutile", "0.02 ms"),
+    ]

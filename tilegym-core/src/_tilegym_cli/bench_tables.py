@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 from _tilegym_cli.tables import console, lines, table
 
 if TYPE_CHECKING:
+    from tilegym.benchmarking.beside import Beside
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Results, Row
 
 
 def label(row: Row) -> tuple[str, ...]:
     """What tells a row of a run from the others."""
-    return row.op, row.case, row.dtype, row.direction, row.backend
+    return row.op, row.case, row.dtype, _way(row), row.backend
+
+
+def _way(row: Row | Beside) -> str:
+    return f"{row.direction}, graph" if row.graph else row.direction
 
 
 def by_label(rows: tuple[Row, ...]) -> dict[str, str]:
@@ -48,7 +53,7 @@ def show_run(found: Results, planned: Plan) -> None:
     table(target, "Medians; results were right", headings, cells)
     beside = [
         (
-            *(one.op, one.dtype, one.direction, one.backend, one.peer, len(one.ratios)),
+            *(one.op, one.dtype, _way(one), one.backend, one.peer, len(one.ratios)),
             *(f"{one.geometric_mean:.3f}", f"{one.ratios[one.worst]:.3f}", one.worst),
             f"{max(one.errors.values()):.3f}" if one.errors else None,
         )

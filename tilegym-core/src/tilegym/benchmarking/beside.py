@@ -19,6 +19,8 @@ class Beside:
     op: str
     dtype: str
     direction: str
+    graph: bool
+    """Whether both were replayed from CUDA graphs."""
     backend: str
     peer: str
     ratios: Mapping[str, float]
@@ -38,22 +40,22 @@ class Beside:
 
 
 def beside_peers(rows: Iterable[Row]) -> list[Beside]:
-    """Each backend that is no peer, beside each peer, for each op, dtype and direction."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    """Each backend that is no peer, beside each peer, for each op, dtype and direction, and from graphs or not."""
+    groups: dict[tuple[str, str, str, bool], list[Row]] = {}
     for row in rows:
         if row.median_ms is not None:
-            groups.setdefault((row.op, row.dtype, row.direction), []).append(row)
+            groups.setdefault((row.op, row.dtype, row.direction, row.graph), []).append(row)
     found = []
-    for (op, dtype, direction), timed in groups.items():
-        backends: dict[tuple[bool, str], dict[tuple[str, bool], Row]] = {}
+    for (op, dtype, direction, graph), timed in groups.items():
+        backends: dict[tuple[bool, str], dict[str, Row]] = {}
         for row in timed:
-            backends.setdefault((row.peer, row.backend), {})[row.case, row.graph] = row
+            backends.setdefault((row.peer, row.backend), {})[row.case] = row
         for (is_peer, backend), own in backends.items():
             for (is_other, peer), others in backends.items():
-                pairs = [(row, others[key]) for key, row in own.items() if key in others]
+                pairs = [(row, others[case]) for case, row in own.items() if case in others]
                 if pairs and is_other and not is_peer:
                     names = {"op": op, "dtype": dtype, "direction": direction, "backend": backend, "peer": peer}
-                    found.append(Beside(**names, ratios=_ratios(pairs), errors=_errors(pairs)))
+                    found.append(Beside(**names, graph=graph, ratios=_ratios(pairs), errors=_errors(pairs)))
     return found
 
 
