@@ -57,6 +57,21 @@ def test_the_heaviest_compiles_without_spills_elsewhere(op, arch):
     check(arch, [max(found, key=lambda case: case.weight)])
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "kernel"),
+    [
+        ("matmul", torch.float32, "gemm_tiles"),
+        ("group_gemm", torch.float32, "group_gemm_tiles"),
+        ("swa_attention", torch.bfloat16, "attention_backward_keys"),
+    ],
+)
+def test_no_small_case_spills_where_the_heaviest_do_not(op, dtype, kernel):
+    """Of the kernels that have: single elements of unaligned rows, and few keys or queries."""
+    found = [case for case in cases(op, arch="sm_90", dtypes=[dtype], every=True) if case.kernel == kernel]
+    assert len(found) > 5
+    check("sm_90", found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("op", OPS)

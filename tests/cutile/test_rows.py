@@ -11,9 +11,13 @@ from tilegym_cutile.rows import (
     as_split_rows,
     fits_registers,
     next_power_of_2,
+    previous_power_of_2,
+    ragged,
     rows_per_block,
+    vector,
     whole_row_configs,
 )
+from tilegym_cutile.runtime import Hints
 
 X = torch.arange(2 * 3 * 4 * 5.0).view(2, 3, 4, 5)
 
@@ -101,3 +105,48 @@ def test_whole_rows_are_tried_with_tiles_that_fit_and_every_sm_busy():
         (2, 8, 8),
     }
     assert {one.rows for one in whole_row_configs(100_000, 4096, 132, tiles=2)} == {1, 2}
+
+
+def test_powers_of_two_around_a_number():
+    assert [(next_power_of_2(n), previous_power_of_2(n)) for n in (1, 2, 3, 1000)] == [
+        (1, 1),
+        (2, 2),
+        (4, 2),
+        (1024, 512),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("array", "elements"),
+    [
+        (torch.empty(3, 24), 4),
+        (torch.empty(3, 24, dtype=torch.bfloat16), 8),
+        (torch.empty(3, 25), 1),
+        (torch.empty(3, 24)[:, 1:], 1),
+        (torch.empty(3, 24)[:, ::2], 1),
+        (torch.empty(3, 24)[:, :17], 4),
+        (torch.empty(24, 3).T, 1),
+        (torch.empty(2, 3, 24)[:, 1:], 4),
+    ],
+)
+def test_aligned_rows_are_loaded_as_vectors(array, elements):
+    assert vector(array) == elements
+    assert vector(array, torch.empty(4, 9, dtype=array.dtype)) == 1
+
+
+def test_the_end_of_ragged_rows_is_known_to_divide():
+    assert [ragged(n, 1024) for n in (1024, 4096, 1000, 5120 - 512, 257, 1032)] == [0, 0, 8, 16, 1, 8]
+
+
+def test_each_warp_has_rows_of_its_own_where_there_are_enough():
+    def tile(rows, columns, elements, warps=None):
+        config = RowConfig(chunked=False, rows=rows, columns=columns, hints=Hints(num_worker_warps=warps))
+        return config.tile(elements)
+
+    assert [tile(4, 1024, 8), tile(4, 1024, 4), tile(4, 1024, 1), tile(32, 128, 8)] == [
+        (4, 4, 256),
+        (4, 8, 128),
+        (4, 32, 32),
+        (32, 1, 128),
+    ]
+    assert [tile(2, 1024, 8), tile(4, 1024, 8, warps=8)] == [(2, 1, 1024), (4, 1, 1024)]

@@ -64,7 +64,8 @@ def test_there_are_for_problems_of_any_size(target):
         how = (dtype, False, blocked, target)
         found[("group", size, *how)] = gemm_config.group_search_space(size, *how)
         for k in (1, 64, 4096):
-            found[("gemm", size, k, *how)] = gemm_config.search_space(size, 4096, k, (False, False), *how)
+            more = (dtype, False, blocked, True, target)
+            found[("gemm", size, k, *how)] = gemm_config.search_space(size, 4096, k, (False, False), *more)
     found |= {("attention", size): attention_config.forward_space(size, target) for size in (16, 64, 128, 256, 512)}
     few = {problem: len(set(space)) for problem, space in found.items()}
     assert {problem: number for problem, number in few.items() if not 3 <= number <= 60} == {}

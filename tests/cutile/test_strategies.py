@@ -38,6 +38,15 @@ def test_softmax_in_chunks(contract, sample, dtype, device):
 
 
 @everywhere
+@pytest.mark.parametrize("n", [2**15, 33001, 50000])
+def test_softmax_of_long_rows(n, device):
+    """In several groups, alone or with a rest, of single elements or vectors; more rows than a CPU's blocks."""
+    x = torch.randn(11, n, device=device, generator=torch.Generator(device).manual_seed(n))
+    x[::2, -1] = 9.0
+    assert_accurate(tilegym.ops.softmax.contract, {"x": x}, softmax(x))
+
+
+@everywhere
 def test_softmax_lanes_that_see_only_minus_infinity(device):
     """Of 2048 lanes all but one hold nothing but -inf; and a row where the lowest finite number is the maximum."""
     x = torch.full((3, 5000), -math.inf, device=device)

@@ -165,14 +165,17 @@ def keys_heuristic(rows: int, queries: int, size: int, second: int, dtype: torch
     elif registers:
         m, n, warps = 32, 64, 4 if target.capability[0] == 8 else 8
     elif target.capability[0] == 9 and not large and (size <= 64 or second):
-        m, n, warps, apart, one_loop = 64, 128, 8, False, second > 0
+        m, n, warps, apart, one_loop = 64, 128, 8, False, True
     elif target.capability[0] == 9 and not large:
         m, n, warps, latency, occupancy = 64, 64, 4, 1, 2
     else:
         m, n, warps = 64 if size <= 256 else 16, 64, 8 if target.capability[0] == 10 else 4
-    whole = n
+    whole = m, n
     n, m = _short_tiles(rows, queries, n, m, target)
-    one_loop = one_loop or n < whole  # small tiles with a loop for each kind spill
+    if (m, n) != whole and target.capability[0] == 9 and dtype != torch.float32 and not second and size <= 256:
+        m, n, warps = 64, 64, 4  # which, of those of this size, do not spill
+        latency, occupancy = (0, None) if large else (1, 2)
+    one_loop = one_loop or n < whole[1]  # small tiles with a loop for each kind spill
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
     return KeysConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints, apart=apart)
 

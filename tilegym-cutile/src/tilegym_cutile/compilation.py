@@ -65,13 +65,17 @@ class Case:
         """How much its code has to do: the size of its tiles, how many arrays there are, then all else."""
         constants = [one.value for one in self._constraints(ConstantConstraint)]
         arrays = self._constraints(ArrayConstraint)
-        yes = sum(value is True for value in constants)
+        yes = sum(bool(value) for value in constants)
         return self.tile, len(arrays), yes, sum(array.ndim for array in arrays)
 
     @property
     def tile(self) -> int:
-        """The product of the kernel's whole-number constants but zeros: how large its tiles are."""
-        return math.prod(one.value or 1 for one in self._constraints(ConstantConstraint) if type(one.value) is int)
+        """The product of the kernel's whole-number constants above 16: how large its tiles are.
+
+        Smaller ones say how a block goes about them, or what divides a size.
+        """
+        constants = [one.value for one in self._constraints(ConstantConstraint) if type(one.value) is int]
+        return math.prod(value for value in constants if value > 16)
 
     def _constraints(self, kind: type[T]) -> list[T]:
         """Those of a kind, also inside of tuples."""

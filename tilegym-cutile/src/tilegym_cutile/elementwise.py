@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import cuda.tile as ct
 
 from tilegym_cutile import tiles
-from tilegym_cutile.rows import as_split_rows, next_power_of_2, rows_per_block
+from tilegym_cutile.rows import as_split_rows, next_power_of_2, ragged, rows_per_block
 from tilegym_cutile.runtime import Hints, Target, executor_of, with_hints
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.tuning import cached, tuned
@@ -40,7 +40,7 @@ def forward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
-        RAGGED_COLUMNS: ct.Constant[bool],
+        RAGGED_COLUMNS: ct.Constant[int],
     ) -> None:
         """One block: one tile of ROWS x COLUMNS. x, y: (*outer, N), M rows."""
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)
@@ -62,7 +62,7 @@ def backward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
-        RAGGED_COLUMNS: ct.Constant[bool],
+        RAGGED_COLUMNS: ct.Constant[int],
     ) -> None:
         """One block: one tile of ROWS x COLUMNS. dy, x, dx: (*outer, N), M rows."""
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)
@@ -161,7 +161,7 @@ def plan(kernel: ct.kernel, m: int, n: int, itemsize: int, elements: int, target
     columns = min(next_power_of_2(n), config.elements)
     rows = rows_per_block(m, columns, config.elements, target.num_sms)
     across = -(-n // columns)
-    sizes = (m, n, across, rows, columns, m % rows != 0, n % columns != 0)
+    sizes = (m, n, across, rows, columns, m % rows != 0, ragged(n, columns))
     return Plan(kernel=with_hints(kernel, config.hints), grid=(-(-m // rows) * across,), sizes=sizes)
 
 
@@ -184,3 +184,15 @@ def run(
     executor = executor_of(last)
     made = plan(kernel, total // width, width if n is None else n, last.element_size(), elements, executor.target)
     executor.launch(made.kernel, made.grid, (*arrays, *more, *made.sizes))
+
+
+def _same(x: Any, dtype: Any) -> Any:  # noqa: ARG001 - all functions of `forward_kernel` are called alike
+    return x
+
+
+_COPY = forward_kernel("copy_tiles", _same)
+
+
+def copy(source: Tensor, target: Tensor) -> None:
+    """Write a tensor into one of its shape, rounded to that one's dtype."""
+    run(_COPY, in_step(source, target))

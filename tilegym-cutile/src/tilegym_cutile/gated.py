@@ -33,7 +33,7 @@ def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
-        RAGGED_COLUMNS: ct.Constant[bool],
+        RAGGED_COLUMNS: ct.Constant[int],
     ) -> None:
         """One block: one tile of ROWS x COLUMNS. y: (*outer, N), M rows.
 
@@ -64,7 +64,7 @@ def _backward_kernel(name: str, activation_and_slope: Callable[..., Any]) -> ct.
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
-        RAGGED_COLUMNS: ct.Constant[bool],
+        RAGGED_COLUMNS: ct.Constant[int],
     ) -> None:
         """One block: one tile of ROWS x COLUMNS. dy: (*outer, N), M rows; dgate, dup: as gate, up of the forward."""
         row, column, mask = tiles.place(M, N, across, ROWS, COLUMNS, RAGGED_ROWS, RAGGED_COLUMNS)

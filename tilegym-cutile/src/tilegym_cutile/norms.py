@@ -20,6 +20,7 @@ from tilegym_cutile.rows import (
     next_power_of_2,
     optional_rows,
     rows_per_block,
+    vector,
     whole_row_configs,
 )
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
@@ -43,21 +44,20 @@ def norm_rows(
     N: int,
     per_column: float,
     eps: float,
-    offset: float,
+    offset: tuple[float, ...],
     CENTERED: ct.Constant[bool],
     INNER: ct.Constant[int],
-    ROWS: ct.Constant[int],
-    COLUMNS: ct.Constant[int],
+    TILE: ct.Constant[tuple[int, int, int]],
     RAGGED_ROWS: ct.Constant[bool],
-    RAGGED_COLUMNS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
-    """One block: ROWS whole rows, N <= COLUMNS; per_column = 1 / N, CENTERED: layer norm.
+    """One block: the whole rows of a TILE; per_column = 1 / N, CENTERED: layer norm.
 
     x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), mean, rstd: (M, 1). Those that
     may be absent come in tuples.
     """
-    row = tiles.row_numbers(ct.bid(0), ROWS)
-    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    row, column = tiles.whole_rows(ct.bid(0), TILE)
+    column = ct.broadcast_to(column, TILE)  # rows load weight and bias apart, and need not wait
     row_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS)
     column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
     mask = tiles.both(row_mask, column_mask)
@@ -67,9 +67,9 @@ def norm_rows(
         if x.dtype == ct.float32:  # of shorter dtypes, two numbers that differ do so by more than the sum's error
             first = tiles.load(x, row, 0, row_mask, inner=INNER)
             values = tiles.masked(values - first, column_mask)
-        middle = ct.sum(values, axis=1, keepdims=True) * per_column
+        middle = tiles.sum_of_row(values) * per_column
         values = tiles.masked(values - middle, column_mask)
-    inverse = ct.rsqrt(ct.sum(values * values, axis=1, keepdims=True) * per_column + eps)
+    inverse = ct.rsqrt(tiles.sum_of_row(values * values) * per_column + eps)
     tiles.store(y, row, column, affine(values * inverse, weight, bias, offset, column, column_mask), mask)
     for array in ct.static_iter(mean):
         tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
@@ -88,11 +88,11 @@ def norm_chunks(
     given: tuple[Rows, ...],
     N: int,
     eps: float,
-    offset: float,
+    offset: tuple[float, ...],
     CENTERED: ct.Constant[bool],
     INNER: ct.Constant[int],
     COLUMNS: ct.Constant[int],
-    RAGGED: ct.Constant[bool],
+    RAGGED: ct.Constant[int],
 ) -> None:
     """One block: one row, in two passes over chunks of COLUMNS. Arrays as in `norm_rows`.
 
@@ -121,7 +121,7 @@ def norm_chunks(
 
 
 def _statistics(
-    x: Any, row: Any, lane: Any, N: Any, CENTERED: bool, INNER: int, COLUMNS: int, RAGGED: bool
+    x: Any, row: Any, lane: Any, N: Any, CENTERED: bool, INNER: int, COLUMNS: int, RAGGED: int
 ) -> tuple[Any, Any, Any]:
     """A row's first element and the mean's distance from it, and the sum of squared deviations from the mean.
 
@@ -151,10 +151,12 @@ def _statistics(
 
 
 def affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask: Any) -> Any:
-    """The values * (offset + weight) + bias, where no weight counts as ones. Tile code."""
-    scale = offset + 1.0
+    """The values * (offset + weight) + bias, where no weight counts as ones; the others may be absent. Tile code."""
+    scale = 1.0
     for array in ct.static_iter(weight):
-        scale = offset + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
+        scale = tiles.load(array, 0, column, mask, inner=array.ndim - 1)
+    for number in ct.static_iter(offset):
+        scale = scale + number
     values = values * scale
     for array in ct.static_iter(bias):
         values = values + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
@@ -189,15 +191,17 @@ def heuristic(
         width = min(columns, 4096 if centered else 8192)
         return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
     if centered:
-        elements, hints = 4096, {8192: (4, 8), 16384: (None, 8)}.get(columns, (8, 4))
+        occupancy, warps = {4096: (8, 4), 8192: (4, 8), 16384: (None, 8)}.get(columns, (None, 4))
+    elif columns == 4096 and n < columns:
+        occupancy, warps = 8, 4
     else:
-        elements, hints = 1024, {4096: (4, 8), 8192: (None, 4), 16384: (None, 8)}.get(columns, (8, 4))
-    return RowConfig(
-        chunked=False,
-        rows=rows_per_block(m, columns, elements, target.num_sms),
-        columns=columns,
-        hints=Hints(occupancy=hints[0], num_worker_warps=hints[1]),
-    )
+        occupancy, warps = {4096: (4, 8), 8192: (None, 4), 16384: (None, 8)}.get(columns, (8, 4))
+    elements = max(4096, 4 * columns) if columns <= (2048 if centered else 1024) else columns
+    rows = rows_per_block(m, columns, elements, target.num_sms)
+    if m <= rows * target.num_sms:  # one block an SM: all registers are its own
+        occupancy = None
+    hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+    return RowConfig(chunked=False, rows=rows, columns=columns, hints=hints)
 
 
 def normalize(
@@ -230,14 +234,14 @@ def normalize(
     arrays = (x_rows, optional_rows(weight, columns), optional_rows(bias, columns), y_rows, *statistics)
     chunked = chunked or given is not None
     config = heuristic(m, n, x.element_size(), target_of(x), centered=centered, chunked=chunked)
-    ragged = config.ragged(m, n)
-    args = (eps, offset, centered, inner)
+    args = (eps, (offset,) if offset else (), centered, inner)
     if config.chunked:
         used = () if given is None else tuple(as_split_rows(one, 0)[0] for one in given)
-        launch(norm_chunks, (m,), (*arrays, used, n, *args, config.columns, ragged[1]), hints=config.hints)
+        sizes: tuple[Any, ...] = (config.columns, config.ragged(m, n)[1])
+        launch(norm_chunks, (m,), (*arrays, used, n, *args, *sizes), hints=config.hints)
     else:
-        grid = (-(-m // config.rows),)
-        launch(norm_rows, grid, (*arrays, n, 1 / n, *args, config.rows, config.columns, *ragged), hints=config.hints)
+        sizes = (config.tile(vector(x_rows, y_rows) if inner == 1 else 1), *config.ragged(m, n))
+        launch(norm_rows, (-(-m // config.rows),), (*arrays, n, 1 / n, *args, *sizes), hints=config.hints)
     return y
 
 

@@ -52,14 +52,14 @@ def norm_backward_rows(
     dbias: tuple[Rows, ...],
     N: int,
     per_column: float,
-    offset: float,
+    offset: tuple[float, ...],
     INNER: ct.Constant[tuple[int, int]],
     FIXED: ct.Constant[bool],
     ROWS: ct.Constant[int],
     COLUMNS: ct.Constant[int],
     AHEAD: ct.Constant[bool],
     RAGGED_ROWS: ct.Constant[bool],
-    RAGGED_COLUMNS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
     """One block: a COLUMNS wide strip of every num_blocks(0)-th tile of ROWS rows; for dx, unless FIXED, whole rows.
 
@@ -127,10 +127,10 @@ def norm_backward_chunks(
     dx: Rows,
     N: int,
     per_column: float,
-    offset: float,
+    offset: tuple[float, ...],
     INNER: ct.Constant[tuple[int, int]],
     COLUMNS: ct.Constant[int],
-    RAGGED: ct.Constant[bool],
+    RAGGED: ct.Constant[int],
 ) -> None:
     """One block: one row of dx, in two passes over chunks of COLUMNS, forwards and backwards.
 
@@ -262,7 +262,7 @@ def gradients(
     (dy_rows, dy_inner), (x_rows, x_inner) = as_split_rows(dy, columns), as_split_rows(x, columns)
     statistics = (optional_rows(mean, 0), as_split_rows(rstd, 0)[0])
     arrays = (dy_rows, x_rows, optional_rows(weight, columns), *statistics)
-    constants = (n, 1 / n, offset, (dy_inner, x_inner))
+    constants = (n, 1 / n, (offset,) if offset else (), (dy_inner, x_inner))
     inner = max(dy_inner, x_inner)
     if fixed:
         strips = strip_heuristic(inner=inner)

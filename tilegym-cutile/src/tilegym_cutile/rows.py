@@ -33,11 +33,38 @@ class RowConfig:
     """Rows per block."""
     columns: int
     """Columns a tile spans: a power of two, the whole row or one chunk of it."""
-    hints: Hints | None = None
+    hints: Hints = Hints()  # noqa: RUF009 - frozen
 
-    def ragged(self, m: int, n: int) -> tuple[bool, bool]:
-        """Whether the last tile sticks out of m rows, and of n columns, so that loads and stores need a mask."""
-        return m % self.rows != 0, n % self.columns != 0
+    def tile(self, vector: int) -> tuple[int, int, int]:
+        """A tile of whole rows: (rows, parts, columns of a part).
+
+        A part is what a warp loads at once, a vector a thread, if each warp has rows of its own: reductions then wait
+        for no other warp. Else there is one part.
+        """
+        span = min(self.columns, 32 * vector) if self.rows >= (self.hints.num_worker_warps or 4) else self.columns
+        return self.rows, self.columns // span, span
+
+    def ragged(self, m: int, n: int) -> tuple[bool, int]:
+        """How the last tile sticks out of m rows, and of n columns: what `tiles.inside` takes."""
+        return m % self.rows != 0, ragged(n, self.columns)
+
+
+def ragged(n: int, columns: int) -> int:
+    """0 if the last tile of so many columns ends where n do, or else a divisor of n."""
+    return math.gcd(n, 16) if n % columns else 0
+
+
+def vector(*arrays: Tensor) -> int:
+    """How many adjacent elements of rows (*outer, N), of one dtype, a thread loads at once: 16 bytes, or just one."""
+    size = arrays[-1].element_size()
+    for one in arrays:
+        *outer, inner = one.stride()
+        if inner != 1 or one.storage_offset() * size % 16:
+            return 1
+        for stride in outer:
+            if stride * size % 16:
+                return 1
+    return 16 // size
 
 
 def as_rows(tensor: Tensor) -> Tensor:
@@ -83,6 +110,11 @@ def _merge(dims: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def next_power_of_2(n: int) -> int:
     """The smallest power of two that is at least `n`."""
     return 1 << (n - 1).bit_length()
+
+
+def previous_power_of_2(n: int) -> int:
+    """The largest power of two that is at most `n`."""
+    return 1 << (n.bit_length() - 1)
 
 
 def rows_per_block(m: int, columns: int, elements: int, num_sms: int) -> int:

@@ -23,6 +23,18 @@ def row_numbers(tile: Any, rows: int) -> Any:
     return (ct.astype(tile, ct.int64) * rows + ct.arange(rows, dtype=ct.int64))[:, None]
 
 
+def whole_rows(number: Any, TILE: tuple[int, int, int]) -> Any:
+    """The numbers of the rows and of the columns of a tile of whole rows, as `rows.RowConfig.tile` shapes it."""
+    ROWS, PARTS, SPAN = TILE
+    column = (ct.arange(PARTS, dtype=ct.int32) * SPAN)[:, None] + ct.arange(SPAN, dtype=ct.int32)[None, :]
+    return row_numbers(number, ROWS)[:, :, None], column[None, :, :]
+
+
+def sum_of_row(x: Any) -> Any:
+    """The sum of each row of a tile of whole rows."""
+    return ct.sum(ct.sum(x, axis=1, keepdims=True), axis=2, keepdims=True)
+
+
 def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any, RAGGED_COLUMNS: Any) -> Any:
     """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask."""
     row = row_numbers(ct.bid(0) // across, ROWS)
@@ -30,8 +42,13 @@ def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any
     return row, column, both(inside(row, M, RAGGED_ROWS), inside(column, N, RAGGED_COLUMNS))
 
 
-def inside(number: Any, end: Any, ragged: bool) -> Any:
-    """Which of the numbers are below `end`; None, all of them, unless the last tile is ragged."""
+def inside(number: Any, end: Any, ragged: int) -> Any:
+    """Which of the numbers are below `end`; None, all of them, unless the last tile is ragged.
+
+    `ragged` is 0 or False, or divides the end: neighbours that share a mask so are loaded and stored together.
+    """
+    if ragged > 1:
+        end = ct.assume_divisible_by(end, ragged)
     return number < end if ragged else None
 
 

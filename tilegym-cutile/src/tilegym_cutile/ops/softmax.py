@@ -16,7 +16,10 @@ from tilegym_cutile.rows import (
     as_rows,
     chunked_row_configs,
     next_power_of_2,
+    previous_power_of_2,
+    ragged,
     rows_per_block,
+    vector,
     whole_row_configs,
 )
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
@@ -29,8 +32,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LOWEST = torch.finfo(torch.float32).min
-_GROUP_BYTES = 2**15
-"""What a block of `softmax_chunks` loads at once, and keeps of its row: two such blocks share an SM's registers."""
+_GROUP_REGISTERS = 2**14
+"""Those of what an SM's blocks of `softmax_chunks` load at once: two of it, this and the next, fill half of them."""
 
 
 @ct.kernel
@@ -38,78 +41,81 @@ def softmax_rows(
     x: Rows,
     y: Rows,
     N: int,
-    ROWS: ct.Constant[int],
-    COLUMNS: ct.Constant[int],
+    TILE: ct.Constant[tuple[int, int, int]],
     RAGGED_ROWS: ct.Constant[bool],
-    RAGGED_COLUMNS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
-    """One block: ROWS whole rows. x: (*outer, N), y: (M, N), N <= COLUMNS."""
-    row = tiles.row_numbers(ct.bid(0), ROWS)
-    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    """One block: the whole rows of a TILE. x: (*outer, N), y: (M, N)."""
+    row, column = tiles.whole_rows(ct.bid(0), TILE)
     mask = tiles.both(tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
     logits = tiles.load(x, row, column, mask, padding=-math.inf)
-    weights = tiles.exp_over_unit(logits - ct.max(logits, axis=1, keepdims=True), y.dtype)
-    scale = tiles.reciprocal(ct.sum(weights, axis=1, keepdims=True))
+    peak = ct.max(ct.max(logits, axis=1, keepdims=True), axis=2, keepdims=True)
+    weights = tiles.exp_over_unit(logits - peak, y.dtype)
+    scale = tiles.reciprocal(tiles.sum_of_row(weights))
     tiles.store(y, row, column, weights * scale, mask)
 
 
 @ct.kernel
 def softmax_chunks(
-    x: Rows, y: Rows, N: int, COLUMNS: ct.Constant[int], CHUNKS: ct.Constant[int], RAGGED: ct.Constant[bool]
+    x: Rows,
+    y: Rows,
+    N: int,
+    groups: int,
+    CHUNKS: ct.Constant[int],
+    COLUMNS: ct.Constant[int],
+    RAGGED: ct.Constant[int],
 ) -> None:
-    """One block: one row, in groups of CHUNKS chunks of COLUMNS. x: (*outer, N), y: (M, N).
+    """One block: every num_blocks(0)-th row, in groups of CHUNKS chunks of COLUMNS. x: (*outer, N), y: (M, N).
 
-    A group's loads are under way together. Each column of a chunk keeps a maximum and a sum of its own, rescaled as the
-    maximum grows, so that columns meet only once per row; it starts from the lowest finite number, since a column that
-    has seen only padding would compute -inf - -inf = NaN. The last group, which alone may be ragged, is kept in
-    registers; the others are read once more, backwards: what was read last is still in the cache.
+    There are so many whole groups, at least one, and if RAGGED a rest. Each column of a chunk keeps a maximum and a sum
+    of its own, rescaled as the maximum grows, so that columns meet only once per row; it starts from the lowest finite
+    number, since a column that has seen only padding would compute -inf - -inf = NaN.
+
+    The next group, of this row or the next one, is always being loaded. The last of a row is kept in registers; the
+    others are read once more, backwards: what was read last is still in the cache, where few rows at a time have room.
     """
-    row = tiles.row_numbers(ct.bid(0), 1)
-    lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
-    last = ct.cdiv(N, CHUNKS * COLUMNS) - 1
-    peak = ct.full((1, COLUMNS), _LOWEST, dtype=ct.float32)
-    total = ct.zeros((1, COLUMNS), dtype=ct.float32)
-    for group in range(last):
-        peak, total = _joined(peak, total, _group(x, row, group * CHUNKS, lane, N, CHUNKS, False))
-    kept = _group(x, row, last * CHUNKS, lane, N, CHUNKS, RAGGED)
-    peak, total = _joined(peak, total, kept)
-    highest = ct.max(peak, axis=1, keepdims=True)
-    scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=1, keepdims=True))
-    scale = scale * tiles.exp_unit(y.dtype)
-    _store_group(y, row, last * CHUNKS, lane, N, kept, highest, scale, RAGGED)
-    for turn in range(last):
-        first = (last - 1 - turn) * CHUNKS
-        _store_group(y, row, first, lane, N, _group(x, row, first, lane, N, CHUNKS, False), highest, scale, False)
+    M = y.shape[0]
+    lane = (ct.arange(CHUNKS, dtype=ct.int32) * COLUMNS)[:, None] + ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    width, rest = CHUNKS * COLUMNS, groups * (CHUNKS * COLUMNS) + lane
+    following = tiles.load_as_stored(x, tiles.row_numbers(ct.bid(0), 1), lane, None)
+    for number in range(ct.bid(0), M, ct.num_blocks(0)):
+        row = tiles.row_numbers(number, 1)
+        peak = ct.full((1, COLUMNS), _LOWEST, dtype=ct.float32)
+        total = ct.zeros((1, COLUMNS), dtype=ct.float32)
+        if RAGGED:
+            inside = tiles.inside(rest, N, RAGGED)
+            peak, total = _joined(peak, total, tiles.load_as_stored(x, row, rest, inside, padding=-math.inf))
+        logits = following
+        for group in range(1, groups):
+            following = tiles.load_as_stored(x, row, group * width + lane, None)
+            peak, total = _joined(peak, total, logits)
+            logits = following
+        peak, total = _joined(peak, total, logits)
+        highest = ct.max(peak, axis=1, keepdims=True)
+        scale = tiles.reciprocal(ct.sum(total * tiles.exp_term(peak - highest), axis=1, keepdims=True))
+        scale = scale * tiles.exp_unit(y.dtype)
+        for turn in range(1, groups):
+            group = groups - 1 - turn
+            following = tiles.load_as_stored(x, row, group * width + lane, None)
+            _store(y, row, (group + 1) * width + lane, logits, highest, scale, None)
+            logits = following
+        following = tiles.load_as_stored(x, tiles.row_numbers(min(number + ct.num_blocks(0), M - 1), 1), lane, None)
+        _store(y, row, lane, logits, highest, scale, None)
+        if RAGGED:
+            logits = tiles.load_as_stored(x, row, rest, inside, padding=-math.inf)
+            _store(y, row, rest, logits, highest, scale, inside)
 
 
-def _group(x: Any, row: Any, first: Any, lane: Any, n: Any, chunks: Any, ragged: Any) -> Any:
-    """The logits of so many chunks from the first one, as they are stored."""
-    group: Any = ()
-    for chunk in ct.static_iter(range(chunks)):
-        column = (first + chunk) * lane.shape[1] + lane
-        group = (*group, tiles.load_as_stored(x, row, column, tiles.inside(column, n, ragged), padding=-math.inf))
-    return group
-
-
-def _joined(peak: Any, total: Any, group: Any) -> Any:
+def _joined(peak: Any, total: Any, logits: Any) -> Any:
     """Maxima and sums with a group's logits among them."""
-    largest = group[0]
-    for logits in ct.static_iter(group[1:]):
-        largest = ct.maximum(largest, logits)
-    higher = ct.maximum(peak, ct.astype(largest, ct.float32))
-    total = total * tiles.exp_term(peak - higher)
-    for logits in ct.static_iter(group):
-        total = total + tiles.exp_term(ct.astype(logits, ct.float32) - higher)
-    return higher, total
+    higher = ct.maximum(peak, ct.astype(ct.max(logits, axis=0, keepdims=True), ct.float32))
+    weights = tiles.exp_term(ct.astype(logits, ct.float32) - higher)
+    return higher, total * tiles.exp_term(peak - higher) + ct.sum(weights, axis=0, keepdims=True)
 
 
-def _store_group(
-    y: Any, row: Any, first: Any, lane: Any, n: Any, group: Any, highest: Any, scale: Any, ragged: Any
-) -> None:
-    for chunk in ct.static_iter(range(len(group))):
-        column = (first + chunk) * lane.shape[1] + lane
-        weights = tiles.exp_over_unit(ct.astype(group[chunk], ct.float32) - highest, y.dtype)
-        tiles.store(y, row, column, weights * scale, tiles.inside(column, n, ragged))
+def _store(y: Any, row: Any, column: Any, logits: Any, highest: Any, scale: Any, mask: Any) -> None:
+    weights = tiles.exp_over_unit(ct.astype(logits, ct.float32) - highest, y.dtype)
+    tiles.store(y, row, column, weights * scale, mask)
 
 
 def search_space(m: int, n: int, target: Target, *, chunked: bool | None) -> Iterator[RowConfig]:
@@ -118,7 +124,7 @@ def search_space(m: int, n: int, target: Target, *, chunked: bool | None) -> Ite
     if columns <= MOST_COLUMNS and not chunked:
         yield from whole_row_configs(m, columns, target.num_sms)
     if columns >= MOST_COLUMNS // 2 or chunked:
-        yield from chunked_row_configs(columns, (1024, 2048, 4096))
+        yield from chunked_row_configs(previous_power_of_2(n), (1024, 2048, 4096))
 
 
 @tuned("softmax", space=search_space, bucketed=("m",))
@@ -133,13 +139,15 @@ def heuristic(
     """The configuration for m rows of n columns, from what an H200 likes."""
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
-        occupancy = 2 if target.capability < (10, 0) else None  # newer chips would spill registers
-        hints = Hints(occupancy=occupancy, num_worker_warps=8)
-        return RowConfig(chunked=True, rows=1, columns=min(columns, 2048), hints=hints)
+        # Where there is a rest, which is loaded apart, another block had better be at work meanwhile.
+        hints = Hints(occupancy=2 if n % (2 * _GROUP_REGISTERS) else 1, num_worker_warps=8)
+        return RowConfig(chunked=True, rows=1, columns=min(previous_power_of_2(n), 2048), hints=hints)
     rows = rows_per_block(m, columns, 4096, target.num_sms)
-    return RowConfig(
-        chunked=False, rows=rows, columns=columns, hints=Hints(num_worker_warps=8 if columns >= 8192 else None)
+    hints = Hints(
+        occupancy=3 if columns == MOST_COLUMNS and target.capability[0] == 9 else None,
+        num_worker_warps=8 if columns >= 8192 else None,
     )
+    return RowConfig(chunked=False, rows=rows, columns=columns, hints=hints)
 
 
 @register_impl("softmax", backend="cutile")
@@ -148,24 +156,26 @@ def softmax(
     use_tma: bool = False,  # noqa: ARG001 - a hint of the contract: gathers are faster for data read once
     *,
     use_chunked: bool | None = None,
-    use_multi_wave: bool | None = None,  # noqa: ARG001 - a hint of the contract: blocks never walk over rows here
+    use_multi_wave: bool | None = None,  # noqa: ARG001 - a hint of the contract: blocks walk over long rows alone
 ) -> Tensor:
     """See `tilegym/specs/softmax.py`."""
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if y.numel() == 0:
         return y
     x_rows, y_rows = as_rows(x), as_rows(y)
-    m, n = y_rows.shape
+    (m, n), wide = y_rows.shape, vector(x_rows, y_rows)
     config = heuristic(m, n, x.element_size(), target_of(x), chunked=use_chunked)
     if config.chunked:
-        vectors = all(a.stride(-1) == 1 and a.stride(0) * a.element_size() % 16 == 0 for a in (x_rows, y_rows))
-        group = _GROUP_BYTES if vectors else _GROUP_BYTES // 4  # element by element, there are loads enough
-        chunks = min(-(-n // config.columns), group // (config.columns * x.element_size()))
-        ragged = n % (chunks * config.columns) != 0
-        launch(softmax_chunks, (m,), (x_rows, y_rows, n, config.columns, chunks, ragged), hints=config.hints)
+        packed = max(1, 4 // x.element_size()) if wide > 1 else 1  # elements in a register
+        at_once = _GROUP_REGISTERS // (config.hints.occupancy or 1) * packed
+        chunks = previous_power_of_2(max(1, min(n, at_once) // config.columns))
+        width = chunks * config.columns
+        grid = (min(m, 2 * target_of(x).num_sms),)
+        sizes: tuple[Any, ...] = (n, n // width, chunks, config.columns, ragged(n, width))
+        launch(softmax_chunks, grid, (x_rows, y_rows, *sizes), hints=config.hints)
     else:
         grid = (-(-m // config.rows),)
-        sizes = (n, config.rows, config.columns, *config.ragged(m, n))
+        sizes = (n, config.tile(wide), *config.ragged(m, n))
         launch(softmax_rows, grid, (x_rows, y_rows, *sizes), hints=config.hints)
     return y
 
@@ -176,24 +186,21 @@ def softmax_backward_rows(
     y: Rows,
     dx: Rows,
     N: int,
-    ROWS: ct.Constant[int],
-    COLUMNS: ct.Constant[int],
+    TILE: ct.Constant[tuple[int, int, int]],
     RAGGED_ROWS: ct.Constant[bool],
-    RAGGED_COLUMNS: ct.Constant[bool],
+    RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
-    """One block: ROWS whole rows of dx = y * (dy - sum(dy * y)). dy, y: (*outer, N), dx: (M, N), N <= COLUMNS."""
-    row = tiles.row_numbers(ct.bid(0), ROWS)
-    column = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    """One block: the whole rows of a TILE, dx = y * (dy - sum(dy * y)). dy, y: (*outer, N), dx: (M, N)."""
+    row, column = tiles.whole_rows(ct.bid(0), TILE)
     mask = tiles.both(tiles.inside(row, dx.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
     weights = tiles.load(y, row, column, mask)
     gradient = tiles.load(dy, row, column, mask)
-    mean = ct.sum(gradient * weights, axis=1, keepdims=True)
-    tiles.store(dx, row, column, weights * (gradient - mean), mask)
+    tiles.store(dx, row, column, weights * (gradient - tiles.sum_of_row(gradient * weights)), mask)
 
 
 @ct.kernel
 def softmax_backward_chunks(
-    dy: Rows, y: Rows, dx: Rows, N: int, COLUMNS: ct.Constant[int], RAGGED: ct.Constant[bool]
+    dy: Rows, y: Rows, dx: Rows, N: int, COLUMNS: ct.Constant[int], RAGGED: ct.Constant[int]
 ) -> None:
     """One block: one row, read forwards, then backwards, in chunks of COLUMNS. Arrays as in `softmax_backward_rows`."""
     row = tiles.row_numbers(ct.bid(0), 1)
@@ -249,10 +256,11 @@ def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
     arrays = (as_rows(grad_output), as_rows(output), as_rows(dx))
     m, n = arrays[-1].shape
     config = backward_heuristic(m, n, output.element_size(), target_of(output))
-    ragged = config.ragged(m, n)
     if config.chunked:
-        launch(softmax_backward_chunks, (m,), (*arrays, n, config.columns, ragged[1]), hints=config.hints)
+        args = (*arrays, n, config.columns, ragged(n, config.columns))
+        launch(softmax_backward_chunks, (m,), args, hints=config.hints)
     else:
         grid = (-(-m // config.rows),)
-        launch(softmax_backward_rows, grid, (*arrays, n, config.rows, config.columns, *ragged), hints=config.hints)
+        sizes = (n, config.tile(vector(*arrays)), *config.ragged(m, n))
+        launch(softmax_backward_rows, grid, (*arrays, *sizes), hints=config.hints)
     return dx
