@@ -228,3 +228,38 @@ def test_sums_of_float8_may_be_as_short_as_those_of_tensor_cores_and_no_shorter(
         [found] = measure(matmul.contract, arguments, (exact + share * 2 * unit * 64**0.5 * absolute).float())
         assert found.element_ratio == pytest.approx(share, rel=0.2)
         assert found.ok == (share < 1)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "trans_a", "trans_b", "copies"),
+    [(521, 529, 165, False, False, 2), (529, 521, 165, True, True, 2), (520, 257, 136, True, False, 1)],
+)
+def test_unaligned_rows_of_a_large_product_are_copied_into_aligned_ones(m, n, k, trans_a, trans_b, copies):
+    """Beyond the rows' ends, where the copy has nothing, zeros have to be multiplied."""
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    a, b = torch.randn((k, m) if trans_a else (m, k)), torch.randn((n, k) if trans_b else (k, n))
+    with record_launches() as launches:
+        found = matmul(a, b, trans_a=trans_a, trans_b=trans_b, backend="cutile-cpu")
+    assert [launch.kernel_name for launch in launches] == ["copy_tiles"] * copies + ["gemm_tiles"]
+    assert_accurate(matmul.contract, {"a": a, "b": b, "trans_a": trans_a, "trans_b": trans_b}, found)
+
+
+def test_a_skinny_product_reads_unaligned_weights_as_they_are():
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    a, b = torch.randn(3, 1025), torch.randn(1025, 257)
+    with record_launches() as launches:
+        found = matmul(a, b, backend="cutile-cpu")
+    assert not {launch.kernel_name for launch in launches} & {"copy_tiles"}
+    assert_accurate(matmul.contract, {"a": a, "b": b}, found)
+
+
+def test_a_batch_with_unaligned_rows_is_copied_into_aligned_ones():
+    from tilegym_cutile_cpu import record_launches  # which not every environment has
+
+    a, b = torch.randn(264, 3, 129).transpose(0, 1), torch.randn(3, 129, 264)
+    with record_launches() as launches:
+        found = bmm(a, b, backend="cutile-cpu")
+    assert [launch.kernel_name for launch in launches] == ["copy_tiles", "gemm_tiles"]
+    assert_accurate(bmm.contract, {"a": a, "b": b}, found)

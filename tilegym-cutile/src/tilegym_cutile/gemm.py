@@ -204,10 +204,15 @@ def _load(array: Any, matrix: Any, i: Any, j: Any, SHAPE: Any, TRANS: Any, BLOCK
 
 def _elements(array: Any, matrix: Any, i: Any, j: Any, SHAPE: Any, TRANS: Any) -> Any:
     """The indices of a tile's elements, and which of them there are."""
-    row, column = tiles.row_numbers(i, SHAPE[0]), tiles.row_numbers(j, SHAPE[1]).reshape((1, SHAPE[1]))
     M, N = _matrix_shape(array, TRANS)
+    row, column = _numbers(i, SHAPE[0], M.dtype)[:, None], _numbers(j, SHAPE[1], N.dtype)[None, :]
     index = (column, row) if TRANS else (row, column)
     return index if array.ndim == 2 else (matrix, *index), (row < M) & (column < N)
+
+
+def _numbers(tile: Any, SIZE: Any, dtype: Any) -> Any:
+    """Of the rows, or columns, of a tile: in 32 bits where arrays' sizes have no more, to save registers."""
+    return ct.astype(tile, dtype) * SIZE + ct.arange(SIZE, dtype=dtype)
 
 
 def _matrix_shape(array: Any, TRANS: Any) -> Any:

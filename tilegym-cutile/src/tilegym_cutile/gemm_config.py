@@ -14,7 +14,7 @@ from tilegym_cutile.runtime import Hints, Target
 from tilegym_cutile.tuning import tuned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _FEW: Final = 64
 """Rows, or columns, that leave the loads of the other operand to decide."""
@@ -38,24 +38,32 @@ class GemmConfig:
 
 
 _FOUR, _EIGHT = Hints(num_worker_warps=4), Hints(num_worker_warps=8)
+_TWO = Hints(occupancy=2, num_worker_warps=4)
+"""Two blocks on an SM: one waits for loads, or adds up what tensor cores made of float8, while the other multiplies."""
 
 
-def _tiles(dtype: torch.dtype, tf32: bool, blocked: bool, trans_b: bool, target: Target) -> list[GemmConfig]:
+def _tiles(
+    dtype: torch.dtype, tf32: bool, blocked: bool, stored: bool, trans: tuple[bool, bool], target: Target
+) -> list[GemmConfig]:
     """Tiles that compile without spills, the largest first."""
     asynchronous = target.capability[0] in (9, 10)  # tensor cores that read shared memory, and whole warps that load
     latency = 6 if asynchronous else 2
     if not blocked:  # element by element: addresses take the registers
         steps, latency = [(128, 64, 32, _EIGHT), (64, 32, 32, _EIGHT)], 1
-        if dtype == torch.float32 and not tf32:
+        if not asynchronous:
+            steps = [(64, 64, 16, _EIGHT), (64, 32, 16, _EIGHT)]
+        elif dtype == torch.float32 and not tf32:
             steps = steps[1:]
     elif dtype == torch.float32 and not tf32:  # without tensor cores
         steps, latency = [(64, 64, 16, _EIGHT), (64, 32, 32, _EIGHT)], 4 if asynchronous else 2
     elif not asynchronous or dtype == torch.float32:
         steps = [(128, 128, 32, _EIGHT), (64, 64, 32, _EIGHT)]
+    elif dtype in FLOAT8 and trans == (False, True):  # as tensor cores take it: else, it is transposed in registers
+        steps = [(128, 128, 128, _EIGHT), (64, 128, 128, _FOUR), (64, 64, 256, _TWO), (64, 32, 512, _FOUR)]
     elif dtype in FLOAT8:
-        steps = [(128, 128, 128, _EIGHT), (64, 128, 128, _FOUR), (64, 64, 128, _FOUR)]
+        steps = [(128, 128, 64 if trans[0] else 128, _EIGHT), (64, 128, 128, _EIGHT), (64, 64, 128, _FOUR)]
     else:
-        wide = (128, 256, 64 if trans_b else 32, _EIGHT)
+        wide = (128, 256, 64 if trans[1] and stored else 32, _EIGHT)
         steps = [wide, (128, 128, 64, _FOUR), (128, 64, 128, _FOUR), (64, 64, 128, _FOUR), (64, 32, 256, _FOUR)]
     return [GemmConfig(tile=(m, n, k), latency=latency, hints=hints) for m, n, k, hints in steps]
 
@@ -73,29 +81,43 @@ def _long_tile(few: int, long: int, dtype: torch.dtype, target: Target) -> GemmC
     blocks = -(-long // 64)
     if blocks > target.num_sms:  # two on each SM, side by side
         rows = 128 if columns == 16 and 3 * blocks > 4 * target.num_sms else 64
-        depth = 256 if columns == 16 and rows == 64 else 128
-        hints = Hints(occupancy=2, num_worker_warps=4)
-        return GemmConfig(tile=(rows, columns, depth), latency=8, hints=hints)
+        depth = (512 if columns == 16 and rows == 64 else 256) // dtype.itemsize
+        return GemmConfig(tile=(rows, columns, depth), latency=8, hints=_TWO)
     if 4 * blocks <= target.num_sms:
         columns = min(columns, 32)
-    depth, latency = (512, 4) if columns == 16 else (256, 6)
+    depth, latency = (512, 4) if columns * dtype.itemsize <= 32 else (256, 6)
     return GemmConfig(tile=(64, columns, depth), latency=latency, hints=_FOUR)
 
 
 def _candidates(
-    m: int, n: int, trans: tuple[bool, bool], dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+    m: int,
+    n: int,
+    trans: tuple[bool, bool],
+    dtype: torch.dtype,
+    tf32: bool,
+    blocked: bool,
+    stored: bool,
+    target: Target,
 ) -> tuple[list[GemmConfig], bool]:
     """Tiles to choose from, and whether few rows or columns leave it to the loads of the other operand."""
     if min(m, n) > _FEW or not blocked or (dtype == torch.float32 and not tf32):
-        return _tiles(dtype, tf32, blocked, trans[1], target), False
+        return _tiles(dtype, tf32, blocked, stored, trans, target), False
     return [replace(_long_tile(min(m, n), max(m, n), dtype, target), swapped=m < n)], True
 
 
 def search_space(
-    m: int, n: int, k: int, trans: tuple[bool, bool], dtype: torch.dtype, tf32: bool, blocked: bool, target: Target
+    m: int,
+    n: int,
+    k: int,
+    trans: tuple[bool, bool],
+    dtype: torch.dtype,
+    tf32: bool,
+    blocked: bool,
+    stored: bool,
+    target: Target,
 ) -> Iterator[GemmConfig]:
     """What is worth trying: more or fewer loads ahead, and where these decide, other depths and splits."""
-    candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, target)
+    candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, stored, target)
     for one in candidates:
         rows, columns, depth = one.tile
         if not loads_decide:
@@ -118,6 +140,7 @@ def heuristic(
     dtype: torch.dtype,
     tf32: bool,
     blocked: bool,
+    stored: bool,
     target: Target,
 ) -> GemmConfig:
     """The configuration for so many products (m, k) @ (k, n), from what an H200 likes.
@@ -131,9 +154,10 @@ def heuristic(
         dtype: what is multiplied; float32 without tensor cores unless `tf32`.
         tf32: whether float32 is rounded to tf32.
         blocked: whether operands are loaded as blocks.
+        stored: whether the result is stored as blocks.
         target: the device.
     """
-    candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, target)
+    candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, stored, target)
     if loads_decide:
         splits = min(target.num_sms // count_tiles(candidates[0], m, n, matrices), k // 4096)
         return replace(candidates[0], splits=max(1, splits))
@@ -152,6 +176,8 @@ def count_tiles(config: GemmConfig, m: int, n: int, matrices: int) -> int:
 
 _LARGE: Final = 128 * 128
 """Elements of a tile that keeps the tensor cores as busy as a larger one."""
+_HIDDEN: Final = 0.95
+"""What is left of a tile's time beside another one on the SM."""
 _LAUNCH: Final = 2**24
 """As many products of two numbers take an SM of an H200 as long as a second kernel does, some 6 microseconds."""
 _STORED: Final = 2**10
@@ -161,17 +187,39 @@ _STORED: Final = 2**10
 def _cost(config: GemmConfig, m: int, n: int, k: int, matrices: int, target: Target) -> float:
     """What the busiest SM has to do, counted in products of two numbers that it adds up in large tiles."""
     rows, columns, depth = config.tile
-    waves = -(-count_tiles(config, m, n, matrices) * config.splits // target.num_sms)
+    tiles = count_tiles(config, m, n, matrices) * config.splits
+    together = min(config.hints.occupancy or 1, -(-tiles // target.num_sms))
+    waves = -(-tiles // (target.num_sms * together)) * together
     terms = -(-k // (depth * config.splits)) * depth
-    elements: float = rows * columns / min(1.0, rows * columns / _LARGE) ** 0.6
+    elements: float = rows * columns / min(1.0, together * rows * columns / _LARGE) ** 0.6
+    if together > 1:
+        elements *= _HIDDEN
     summed = 0.0 if config.splits == 1 else _LAUNCH + m * n * matrices * config.splits / target.num_sms * _STORED
     return waves * terms * elements + summed
+
+
+_SLOWER: Final = 8
+"""How many times as long a product takes whose operands are loaded element by element."""
+
+
+def copies_pay(products: int, elements: Sequence[int], target: Target) -> bool:
+    """Whether copies of operands of so many elements each, for access by blocks, take less time than they save.
+
+    products: of two numbers each, that are added up.
+    """
+    copied = sum(_LAUNCH + count / target.num_sms * _STORED for count in elements)
+    return (_SLOWER - 1) * products / target.num_sms >= copied
 
 
 def _group_tiles(dtype: torch.dtype, tf32: bool, blocked: bool, target: Target) -> list[GemmConfig]:
     """As `_tiles`, for a kernel that has its arrays from lists, and spills sooner."""
     blocked = blocked and target.capability >= (9, 0)
-    return [replace(one, hints=_EIGHT) for one in _tiles(dtype, tf32, blocked, True, target) if one.tile[2] < 256]
+    trans = (False, dtype not in FLOAT8)  # float8 tiles that serve operands whichever way they lie
+    tiles = _tiles(dtype, tf32, blocked, True, trans, target)
+    if dtype == torch.float32 and not tf32:  # without tensor cores
+        tile = {8: (32, 32, 16), 12: (16, 32, 32)}.get(target.capability[0], (64, 32, 32))
+        tiles = [replace(tiles[-1], tile=tile)]
+    return [replace(one, hints=_EIGHT) for one in tiles if one.tile[2] < 256]
 
 
 def fills(elements: int, target: Target) -> bool:

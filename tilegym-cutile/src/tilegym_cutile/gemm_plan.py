@@ -5,6 +5,8 @@ A plan is made once for matrices of the same forms, since a product may take les
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -12,7 +14,7 @@ import torch
 
 from tilegym.contract import FLOAT8
 from tilegym_cutile import gemm
-from tilegym_cutile.gemm_config import count_tiles, heuristic
+from tilegym_cutile.gemm_config import copies_pay, count_tiles, heuristic
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Target, with_hints
 from tilegym_cutile.tuning import cached
@@ -67,6 +69,14 @@ class Form(NamedTuple):
         aligned = all(stride > 0 and stride * size % _ALIGNMENT == 0 for stride in strides)
         return last == 1 and aligned and self.offset == 0
 
+    @property
+    def aligned(self) -> Form:
+        """That of a copy whose tiles can be accessed as blocks: the next row begins where hardware wants."""
+        m, n = self.shape[-2:]
+        together = _ALIGNMENT // self.dtype.itemsize
+        row = -(-n // together) * together
+        return self._replace(strides=(m * row, row, 1)[-len(self.shape) :], offset=0)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -74,6 +84,8 @@ class Plan:
 
     turned: tuple[bool, bool, bool]
     """Which of a, b and c are given as their transposes."""
+    copied: tuple[bool, bool]
+    """Whether a and b, once they are turned, are multiplied as copies in aligned rows."""
     swapped: bool
     """Whether b is the kernel's x, and a its y."""
     kernel: ct.kernel
@@ -104,13 +116,16 @@ def plan(
     turned = a.in_columns, b.in_columns, c.in_columns
     a, b, c = [one.turned if one.in_columns else one for one in (a, b, c)]
     trans_a, trans_b = trans_a != turned[0], trans_b != turned[1]
+    k = a.shape[-2 if trans_a else -1]
+    copied = (False, False) if use_tma is False else _copied(a, b, math.prod(c.shape) * k, target)
+    a, b = [one.aligned if copy else one for one, copy in zip((a, b), copied, strict=True)]
     if turned[2]:  # as gradients of transposed operands are: the transpose is computed
         a, b, trans_a, trans_b = b, a, not trans_b, not trans_a
     m, n = c.shape[-2:]
-    k, matrices = a.shape[-2 if trans_a else -1], c.shape[0] if len(c.shape) == 3 else 1
+    matrices = c.shape[0] if len(c.shape) == 3 else 1
     blocked = (a.is_blocked, b.is_blocked) if use_tma is not False else (False, False)
     dtype = multiplied_in(a.dtype, b.dtype)
-    config = heuristic(m, n, k, matrices, (trans_a, trans_b), dtype, tf32, all(blocked), target)
+    config = heuristic(m, n, k, matrices, (trans_a, trans_b), dtype, tf32, all(blocked), c.is_blocked, target)
     if config.swapped:
         trans_a, trans_b, blocked = not trans_b, not trans_a, blocked[::-1]
     tiles = count_tiles(config, m, n, matrices) * config.splits
@@ -123,6 +138,7 @@ def plan(
     tile = (min(16, next_power_of_2(m)), 128)
     return Plan(
         turned=turned,
+        copied=copied,
         swapped=config.swapped != turned[2],
         kernel=with_hints(gemm.gemm_tiles if narrow else gemm.gemm_tiles_wide, config.hints),
         grid=(grid,),
@@ -140,6 +156,13 @@ def plan(
         add_grid=(-(-m // tile[0]), -(-n // tile[1]), matrices),
         add_constants=((parts_blocked, *stored), number, tile, config.splits),
     )
+
+
+def _copied(a: Form, b: Form, products: int, target: Target) -> tuple[bool, bool]:
+    """Which operands of so many products of two numbers are to be copied, so that all can be accessed as blocks."""
+    odd = [not one.is_blocked for one in (a, b)]
+    elements = [math.prod(one.shape) for one in itertools.compress((a, b), odd)]
+    return (odd[0], odd[1]) if copies_pay(products, elements, target) else (False, False)
 
 
 def multiplied_in(one: torch.dtype, other: torch.dtype) -> torch.dtype:

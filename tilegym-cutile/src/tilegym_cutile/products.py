@@ -9,12 +9,17 @@ import torch
 
 from tilegym.contract import FLOAT8
 from tilegym_cutile import gemm
-from tilegym_cutile.gemm_config import count_tiles, fills, group_heuristic
+from tilegym_cutile.elementwise import copy
+from tilegym_cutile.gemm_config import copies_pay, count_tiles, fills, group_heuristic
 from tilegym_cutile.gemm_plan import Form, multiplied_in, plan
 from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tilegym_cutile.runtime import Target
+
+    _Operands = tuple[list[Tensor], list[Form]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +67,8 @@ def multiply(
     forms = (Form.of(a), Form.of(b), Form.of(c), residual)
     made = plan(*forms, trans_a, trans_b, tf32, after.activation, persistent, use_tma, executor.target)
     x, y, z = [one.mT if turned else one for one, turned in zip((a, b, c), made.turned, strict=True)]
+    if any(made.copied):
+        x, y = [_aligned(one) if copied else one for one, copied in zip((x, y), made.copied, strict=True)]
     if made.swapped:
         x, y = y, x
     more = _tensors(after)
@@ -76,6 +83,14 @@ def multiply(
 def _once(operand: Tensor) -> Tensor:
     """The one matrix that an expanded batch repeats: it can be loaded as blocks."""
     return operand[0] if operand.dim() == 3 and operand.stride(0) == 0 else operand
+
+
+def _aligned(operand: Tensor) -> Tensor:
+    """A copy that can be loaded as blocks."""
+    form = Form.of(operand).aligned
+    aligned = torch.empty_strided(form.shape, form.strides, dtype=form.dtype, device=operand.device)
+    copy(operand, aligned)
+    return aligned
 
 
 def multiply_group(
@@ -99,20 +114,23 @@ def multiply_group(
         for a, b, c in members:
             multiply(a, b, c, trans_a=trans_a, trans_b=trans_b, tf32=tf32, persistent=persistent, use_tma=use_tma)
         return
-    xs, ys, cs = ([one[at] for one in members] for at in range(3))
-    (xs, trans_a), (ys, trans_b), (cs, turned) = (
-        _all_in_order(arrays, transposed) for arrays, transposed in ((xs, trans_a), (ys, trans_b), (cs, False))
-    )
+    xs, x_forms, trans_a = _all_in_order([a for a, _, _ in members], trans_a)
+    ys, y_forms, trans_b = _all_in_order([b for _, b, _ in members], trans_b)
+    cs, c_forms, turned = _all_in_order([c for _, _, c in members], False)
     if turned:  # the transposes are computed
-        xs, ys, trans_a, trans_b = ys, xs, not trans_b, not trans_a
-    blocked = tuple(use_tma and all(Form.of(one).is_blocked for one in arrays) for arrays in (xs, ys))
-    rows, columns = sum([c.shape[0] for c in cs]), max([c.shape[1] for c in cs])
+        xs, x_forms, trans_a, ys, y_forms, trans_b = ys, y_forms, not trans_b, xs, x_forms, not trans_a
+    if use_tma:
+        products = sum([c.numel() * x.shape[0 if trans_a else 1] for x, c in zip(xs, cs, strict=True)])
+        (xs, x_forms), (ys, y_forms) = _all_aligned((xs, x_forms), (ys, y_forms), products, target)
+    x_blocked, y_blocked, stored = [all(form.is_blocked for form in forms) for forms in (x_forms, y_forms, c_forms)]
+    blocked = (x_blocked and use_tma, y_blocked and use_tma)
+    sizes = [form.shape for form in c_forms]
+    rows, columns = sum([m for m, _ in sizes]), max([n for _, n in sizes])
     trans = (trans_a, trans_b)
     dtype = multiplied_in(xs[0].dtype, ys[0].dtype)
     config = group_heuristic(rows, columns, len(cs), trans, dtype, tf32, all(blocked), target)
-    tiles = sum([count_tiles(config, c.shape[0], c.shape[1], 1) for c in cs])
+    tiles = sum([count_tiles(config, m, n, 1) for m, n in sizes])
     grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
-    stored = all(Form.of(one).is_blocked for one in cs)
     how = (trans, (*blocked, stored), tf32, config.tile, config.group, config.latency)
     launch(gemm.group_gemm_tiles, (grid,), (xs, ys, cs, len(cs), *how), hints=config.hints)
 
@@ -131,8 +149,22 @@ def _tensors(epilogue: Epilogue) -> tuple[tuple[Tensor, ...], ...]:
     return scales, *[() if one is None else (one,) for one in others]
 
 
-def _all_in_order(group: list[Tensor], transposed: bool) -> tuple[list[Tensor], bool]:
+def _all_aligned(xs: _Operands, ys: _Operands, products: int, target: Target) -> tuple[_Operands, _Operands]:
+    """The operands of so many products of two numbers, as copies if they cannot be loaded as blocks and that pays."""
+    given = [(one, form) for group, forms in (xs, ys) for one, form in zip(group, forms, strict=True)]
+    odd = {id(one): one for one, form in given if not form.is_blocked}
+    if not copies_pay(products, [one.numel() for one in odd.values()], target):
+        return xs, ys
+    copies = {number: _aligned(one) for number, one in odd.items()}
+    groups = [[copies.get(id(one), one) for one in group] for group, _ in (xs, ys)]
+    new_xs, new_ys = [(group, [Form.of(one) for one in group]) for group in groups]
+    return new_xs, new_ys
+
+
+def _all_in_order(group: list[Tensor], transposed: bool) -> tuple[list[Tensor], list[Form], bool]:
     """A group, or its transposes where in all of them adjacent elements are in columns; and what is transposed then."""
-    if all(Form.of(one).in_columns for one in group):
-        return [one.mT for one in group], not transposed
-    return group, transposed
+    forms = [Form.of(one) for one in group]
+    if all(form.in_columns for form in forms):
+        views = {id(one): one.mT for one in group}  # one for an operand that members share
+        return [views[id(one)] for one in group], [form.turned for form in forms], not transposed
+    return group, forms, transposed

@@ -10,7 +10,7 @@ import torch
 from tilegym import register_backward, register_impl
 from tilegym.contract import FLOAT8
 from tilegym_cutile import activations
-from tilegym_cutile.elementwise import backward_kernel, forward_kernel, in_step, run
+from tilegym_cutile.elementwise import backward_kernel, copy, in_step, run
 from tilegym_cutile.products import Epilogue, multiply, new_product, why_no_float8
 from tilegym_cutile.reductions import sum_rows
 
@@ -86,10 +86,6 @@ def _given(*tensors: Tensor | None) -> tuple[Tensor, ...]:
     return tuple([one for one in tensors if one is not None])
 
 
-def _copied(x: Any, dtype: Any) -> Any:  # noqa: ARG001 - all functions of `forward_kernel` are called alike
-    return x
-
-
 def _of_relu(dy: Any, x: Any) -> Any:
     return ct.where(x > 0, dy, 0.0)
 
@@ -112,7 +108,6 @@ _SLOPES = {
     "gelu": backward_kernel("matmul_gelu_backward_tiles", _of_gelu),
     "gelu_tanh": backward_kernel("matmul_gelu_tanh_backward_tiles", _of_gelu_tanh),
 }
-_COPY = forward_kernel("matmul_copy_tiles", _copied)
 
 
 @register_backward("matmul", backend="cutile", forward=matmul_forward)
@@ -136,7 +131,7 @@ def matmul_backward(
         for one, needed in zip((a, b, grad_output), (needs[0], needs[1], needs[3]), strict=True)
     )
     if dresidual is not None:
-        run(_COPY, in_step(grad_output, dresidual))
+        copy(grad_output, dresidual)
     inner = grad_output
     if activation is not None:
         inner = torch.empty_like(preactivation)
