@@ -22,13 +22,13 @@ from tilegym_cutile import tiles
 from tilegym_cutile.norms import affine
 from tilegym_cutile.reductions import sum_rows
 from tilegym_cutile.rows import (
-    MOST_COLUMNS,
     RowConfig,
     as_split_rows,
     fits_registers,
     next_power_of_2,
     optional_rows,
     rows_per_block,
+    vector,
 )
 from tilegym_cutile.runtime import Hints, Target, launch, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
@@ -55,25 +55,27 @@ def norm_backward_rows(
     offset: tuple[float, ...],
     INNER: ct.Constant[tuple[int, int]],
     FIXED: ct.Constant[bool],
-    ROWS: ct.Constant[int],
-    COLUMNS: ct.Constant[int],
+    TILE: ct.Constant[tuple[int, int, int]],
     AHEAD: ct.Constant[bool],
     RAGGED_ROWS: ct.Constant[bool],
     RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
-    """One block: a COLUMNS wide strip of every num_blocks(0)-th tile of ROWS rows; for dx, unless FIXED, whole rows.
+    """One block: a strip, as wide as a TILE, of every num_blocks(0)-th tile of rows; for dx, unless FIXED, whole rows.
 
     dy, x: (*outer, *inner) of INNER inner dimensions each, weight: (1, *inner), mean, rstd: (M, 1), dx: (M, N),
     dweight, dbias: (num_blocks(0), N) float32 sums over the block's rows. Those that may be absent come in tuples.
     per_column = 1 / N. FIXED: mean and rstd are constants, not functions of x. AHEAD: the next tile is loaded before
     this one is reduced, so that memory is never idle.
+
+    Each row of a tile has sums of its own for dweight and dbias, so that rows meet only once, at the end.
     """
     M = rstd.shape[0]
+    ROWS, PARTS, SPAN = TILE
     end = ct.cdiv(M, ROWS)
-    column = (ct.bid(1) * COLUMNS + ct.arange(COLUMNS, dtype=ct.int32))[None, :]
+    column = ct.bid(1) * (PARTS * SPAN) + tiles.whole_rows(0, TILE)[1]
     column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
-    weight_sum = ct.zeros((1, COLUMNS), dtype=ct.float32)
-    bias_sum = ct.zeros((1, COLUMNS), dtype=ct.float32)
+    weight_sum = ct.zeros(TILE, dtype=ct.float32)
+    bias_sum = ct.zeros(TILE, dtype=ct.float32)
     if AHEAD:
         dy_next, x_next = _load(dy, x, ct.bid(0), M, column, column_mask, INNER, ROWS, RAGGED_ROWS)
     for tile in range(ct.bid(0), end, ct.num_blocks(0)):
@@ -83,7 +85,7 @@ def norm_backward_rows(
             dy_next, x_next = _load(dy, x, following, M, column, column_mask, INNER, ROWS, RAGGED_ROWS)
         else:
             dy_tile, x_tile = _load(dy, x, tile, M, column, column_mask, INNER, ROWS, RAGGED_ROWS)
-        row = tiles.row_numbers(tile, ROWS)
+        row = tiles.row_numbers(tile, ROWS)[:, :, None]
         row_mask = tiles.inside(row, M, RAGGED_ROWS)
         inverse = tiles.load(rstd, row, 0, row_mask)
         gradient = ct.astype(dy_tile, ct.float32)
@@ -91,30 +93,36 @@ def norm_backward_rows(
         for array in ct.static_iter(dx):
             scaled = affine(gradient, weight, (), offset, column, column_mask)
             if not FIXED:
-                slope = ct.sum(scaled * normed, axis=1, keepdims=True) * per_column
-                level = ct.sum(scaled, axis=1, keepdims=True) * per_column if len(mean) else 0.0
-                scaled = scaled - level - normed * slope
+                scaled = scaled - _means(scaled, normed, mean, per_column)
             tiles.store(array, row, column, scaled * inverse, tiles.both(row_mask, column_mask))
         for _ in ct.static_iter(dweight):
-            weight_sum += ct.sum(gradient * normed, axis=0, keepdims=True)
+            weight_sum += gradient * normed
         for _ in ct.static_iter(dbias):
-            bias_sum += ct.sum(gradient, axis=0, keepdims=True)
+            bias_sum += gradient
     for array in ct.static_iter(dweight):
-        tiles.store(array, ct.bid(0), column, weight_sum, column_mask)
+        tiles.store(array, ct.bid(0), column, ct.sum(weight_sum, axis=0, keepdims=True), column_mask)
     for array in ct.static_iter(dbias):
-        tiles.store(array, ct.bid(0), column, bias_sum, column_mask)
+        tiles.store(array, ct.bid(0), column, ct.sum(bias_sum, axis=0, keepdims=True), column_mask)
 
 
 def _load(
     dy: Any, x: Any, tile: Any, M: Any, column: Any, column_mask: Any, INNER: Any, ROWS: int, RAGGED_ROWS: bool
 ) -> Any:
     """A tile of dy and of x, in their own dtypes: while they wait they take up fewer registers so."""
-    row = tiles.row_numbers(tile, ROWS)
+    row = tiles.row_numbers(tile, ROWS)[:, :, None]
     mask = tiles.both(tiles.inside(row, M, RAGGED_ROWS), column_mask)
     return (
         tiles.load_as_stored(dy, row, column, mask, inner=INNER[0]),
         tiles.load_as_stored(x, row, column, mask, inner=INNER[1]),
     )
+
+
+def _means(scaled: Any, normed: Any, mean: Any, per_column: Any) -> Any:
+    """The mean of g over each row, if the norm takes the mean off, plus normed * the mean of g * normed."""
+    if len(mean):
+        slope, level = tiles.sums_of_row(scaled * normed, scaled)
+        return level * per_column + normed * (slope * per_column)
+    return normed * (tiles.sum_of_row(scaled * normed) * per_column)
 
 
 @ct.kernel
@@ -170,68 +178,68 @@ def _normed(values: Any, mean: Any, inverse: Any, row: Any, row_mask: Any) -> An
 class BackwardConfig(RowConfig):
     """How the backward goes about rows."""
 
-    blocks_per_sm: int
-    """How many blocks for each SM share all rows; each leaves sums of its own for weight and bias."""
     ahead: bool
     """Whether a block loads a tile before it is done with the one before."""
 
+    def blocks(self, m: int, across: int, num_sms: int) -> int:
+        """How many blocks share m rows, `across` of them side by side: as many as run at once, if there is work."""
+        return min(-(-m // self.rows), max(1, (self.hints.occupancy or 1) * num_sms // across))
 
-_TAKEN_APART = 1024
-"""Elements of a tile whose columns' numbers are taken apart to index several dimensions: each has its own address."""
+
+def _elements_per_sm(n: int, itemsize: int, inner: int) -> int:
+    """How many elements of dx an SM's registers have room for, with those of dy, x and the sums beside each.
+
+    Fewer where each has an address of its own: rows begin at no multiple of 16 bytes, or have `inner` dimensions.
+    """
+    if inner > 1:
+        return 2048
+    return 4096 if n * itemsize % 16 else 8192
 
 
 def search_space(m: int, n: int, itemsize: int, target: Target, *, inner: int) -> Iterator[BackwardConfig]:
-    """What is worth trying: two tiles are held at once, and two more as they are stored if loaded ahead."""
+    """What is worth trying: two tiles and two sums are held at once, and what is loaded ahead as it is stored."""
     columns = next_power_of_2(n)
     if inner > 1:
         return
-    if columns > MOST_COLUMNS // 2:
+    if columns > _elements_per_sm(n, itemsize, inner):
         for width, warps in itertools.product((1024, 2048, 4096), (4, 8)):
             hints = Hints(num_worker_warps=warps)
-            yield BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
+            yield BackwardConfig(chunked=True, rows=1, columns=width, ahead=False, hints=hints)
         return
-    for elements, warps, blocks, ahead in itertools.product((2048, 4096, 8192), (4, 8), (1, 2, 4), (True, False)):
+    sizes, blocks = (1024, 2048, 4096, 8192), (1, 2, 3, 4, 6)
+    for elements, warps, occupancy, ahead in itertools.product(sizes, (4, 8), blocks, (True, False)):
         rows = rows_per_block(m, columns, elements, target.num_sms)
-        held = rows * columns * (2 + (itemsize // 2 if ahead else 0))
-        if fits_registers(held, warps, blocks):
-            yield BackwardConfig(
-                chunked=False,
-                rows=rows,
-                columns=columns,
-                blocks_per_sm=blocks,
-                ahead=ahead,
-                hints=Hints(num_worker_warps=warps),
-            )
+        held = rows * columns * (4 + (itemsize // 2 if ahead else 0))
+        if fits_registers(held, warps, occupancy):
+            hints = Hints(occupancy=occupancy, num_worker_warps=warps)
+            yield BackwardConfig(chunked=False, rows=rows, columns=columns, ahead=ahead, hints=hints)
 
 
 @tuned("norm_backward", space=search_space, bucketed=("m",))
 def backward_heuristic(m: int, n: int, itemsize: int, target: Target, *, bare: bool, inner: int) -> BackwardConfig:
-    """How dx goes about m rows of n columns: so that enough is being loaded at any time, and registers suffice.
+    """How dx goes about m rows of n columns: a thread has 16 of its elements, or 32 where each warp has its own rows.
 
-    Of 16-bit elements more is held or loaded ahead, if `bare`: without mean and bias. `inner` dimensions make up a row.
+    `bare`: without mean and bias, so that more can be loaded ahead. `inner` dimensions make up a row.
     """
-    columns, lean = next_power_of_2(n), itemsize == 2 and bare
-    if columns > (MOST_COLUMNS // 2 if inner == 1 else _TAKEN_APART):
-        width, hints = 4096 if inner == 1 else _TAKEN_APART, Hints(num_worker_warps=8)
-        return BackwardConfig(chunked=True, rows=1, columns=width, blocks_per_sm=1, ahead=False, hints=hints)
-    if lean and columns <= 4096:
-        elements, blocks, warps = (8192 if columns <= 1024 else 4096), 2, 4
-    else:
-        elements, blocks, warps = (8192, 1, 8) if columns >= 2048 else (4096, 2, 4)
+    columns, per_sm = next_power_of_2(n), _elements_per_sm(n, itemsize, inner)
+    if columns > per_sm:
+        width, hints = min(4096, per_sm // 2), Hints(num_worker_warps=8)
+        return BackwardConfig(chunked=True, rows=1, columns=width, ahead=False, hints=hints)
+    elements = max(columns, (4096 if n == 1024 else 2048) if per_sm == 8192 else 1024)
     return BackwardConfig(
         chunked=False,
-        rows=rows_per_block(m, columns, elements if inner == 1 else _TAKEN_APART, target.num_sms),
+        rows=rows_per_block(m, columns, elements, target.num_sms),
         columns=columns,
-        blocks_per_sm=blocks,
-        ahead=columns < 8192 or lean,
-        hints=Hints(num_worker_warps=warps),
+        ahead=bare or (itemsize == 2 and target.capability < (12, 0)),
+        hints=Hints(occupancy=per_sm // elements, num_worker_warps=8 if columns >= 4096 else 4),
     )
 
 
-def strip_heuristic(*, inner: int) -> BackwardConfig:
-    """How a strip of columns goes about rows, where none is needed whole; `inner` as in `backward_heuristic`."""
-    rows, hints = 8 if inner == 1 else 1, Hints(num_worker_warps=4)
-    return BackwardConfig(chunked=True, rows=rows, columns=1024, blocks_per_sm=4, ahead=False, hints=hints)
+def strip_heuristic(n: int, itemsize: int, *, inner: int) -> BackwardConfig:
+    """How a strip of n columns goes about rows, where none is needed whole; the others as in `backward_heuristic`."""
+    rows = 4 if inner == 1 else 1
+    hints = Hints(occupancy=_elements_per_sm(n, itemsize, inner) // (rows * 512), num_worker_warps=4)
+    return BackwardConfig(chunked=True, rows=rows, columns=512, ahead=False, hints=hints)
 
 
 def gradients(
@@ -264,8 +272,8 @@ def gradients(
     arrays = (dy_rows, x_rows, optional_rows(weight, columns), *statistics)
     constants = (n, 1 / n, (offset,) if offset else (), (dy_inner, x_inner))
     inner = max(dy_inner, x_inner)
+    strips = strip_heuristic(n, x.element_size(), inner=inner)
     if fixed:
-        strips = strip_heuristic(inner=inner)
         return dx, *_launch_rows(arrays, optional_rows(dx, columns), summed, (*constants, True), strips)
     dx_rows = optional_rows(dx, columns)
     bare = mean is None and summed[1] is None
@@ -274,7 +282,7 @@ def gradients(
         for rows in dx_rows:
             args = (*arrays, rows, *constants, config.columns, config.ragged(m, n)[1])
             launch(norm_backward_chunks, (m,), args, hints=config.hints)
-        dweight, dbias = _launch_rows(arrays, (), summed, (*constants, False), strip_heuristic(inner=inner))
+        dweight, dbias = _launch_rows(arrays, (), summed, (*constants, False), strips)
     else:
         dweight, dbias = _launch_rows(arrays, dx_rows, summed, (*constants, False), config)
     return dx, dweight, dbias
@@ -290,12 +298,14 @@ def _launch_rows(
     """Fill dx, if given, and return the sums for weight and bias, each like its tensor in `summed`."""
     m, n = arrays[-1].shape[0], constants[0]
     across = -(-n // config.columns)
-    blocks = min(-(-m // config.rows), max(1, config.blocks_per_sm * target_of(arrays[0]).num_sms // across))
+    blocks = config.blocks(m, across, target_of(arrays[0]).num_sms)
     partials: list[tuple[Tensor, ...]] = [
         () if like is None else (torch.empty(blocks, n, dtype=torch.float32, device=like.device),) for like in summed
     ]
     if dx or any(partials):
-        args = (*arrays, dx, *partials, *constants, config.rows, config.columns, config.ahead, *config.ragged(m, n))
+        split_rows = max(constants[-2]) > 1
+        tile = config.tile(1 if split_rows else vector(*arrays[:2], *dx))
+        args = (*arrays, dx, *partials, *constants, tile, config.ahead, *config.ragged(m, n))
         launch(norm_backward_rows, (blocks, across), args, hints=config.hints)
     totals = iter(sum_rows(sum(partials, ()), [like for like in summed if like is not None]))
     dweight, dbias = (None if like is None else next(totals) for like in summed)

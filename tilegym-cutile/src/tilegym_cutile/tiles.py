@@ -35,6 +35,16 @@ def sum_of_row(x: Any) -> Any:
     return ct.sum(ct.sum(x, axis=1, keepdims=True), axis=2, keepdims=True)
 
 
+def sums_of_row(x: Any, y: Any) -> Any:
+    """`sum_of_row` of two tiles at once: threads that share a row meet only as often as for one."""
+    parts = ct.reduce((x, y), 1, _add, (0.0, 0.0), keepdims=True)
+    return ct.reduce(parts, 2, _add, (0.0, 0.0), keepdims=True)
+
+
+def _add(x: Any, y: Any, more_x: Any, more_y: Any) -> Any:
+    return x + more_x, y + more_y
+
+
 def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any, RAGGED_COLUMNS: Any) -> Any:
     """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask."""
     row = row_numbers(ct.bid(0) // across, ROWS)
