@@ -12,25 +12,32 @@ from cuda.tile._cext import default_tile_context
 from cutile_cache._cache import cache_entries
 
 from tilegym.benchmarking.cases import cases
+from tilegym.benchmarking.plan import Plan
 from tilegym.contract import Sample, TensorSpec
 from tilegym_cutile import ahead, tuning
 from tilegym_cutile.ahead import compiling_ahead
 from tilegym_cutile.compilation import Case, compile_case
 from tilegym_cutile.ops import softmax
 from tilegym_cutile.runtime import ARCHITECTURES, Hints, recording
+from tilegym_cutile.search import Limits
+from tilegym_cutile.tuning import Question
 
 
 def test_another_process_compiles_what_a_call_would_launch(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_TILE_CACHE_DIR", str(tmp_path / "cubins"))
     sample = Sample(name="64x100", args={"x": TensorSpec(shape=(64, 100))})
-    [case] = cases("softmax", torch.bfloat16, samples=[sample])
+    entries = tuple((case, "forward", ("cutile",)) for case in cases("softmax", torch.bfloat16, samples=[sample]))
     question = tuning._functions["softmax"].question(64, 100, 2, ARCHITECTURES["sm_90"])
     good = replace(question.plain, hints=Hints(num_worker_warps=8))
     bad = replace(question.plain, columns=100)  # no power of two
-    with compiling_ahead(1, compile_seconds=60.0) as begin:
-        why_not = begin(case, question, [good, bad])
-        assert why_not(good) is None
-        assert "kernel softmax_rows of softmax, sample 64x100" in why_not(bad)
+    unseen = replace(question.plain, rows=8)
+    monkeypatch.setattr(Question, "space", [good, bad, unseen])
+    monkeypatch.setattr(ahead, "target_of", lambda _: ARCHITECTURES["sm_90"])
+    limits = Limits(configs=2, compile_seconds=60.0)
+    with compiling_ahead(Plan(entries=entries, left_out={}), torch.device("cpu"), limits, jobs=1) as why_not:
+        assert why_not(question, good) is None
+        assert "kernel softmax_rows of softmax, sample 64x100" in why_not(question, bad)
+        assert why_not(question, unseen) is None
     monkeypatch.setattr(default_tile_context.config, "cache_dir", str(tmp_path / "cubins"))
     monkeypatch.setattr("cuda.tile._compile.compile_cubin", lambda *_, **__: pytest.fail("it is compiled again"))
     with tuning.forced(question, good), recording(arch="sm_90") as launches:

@@ -68,12 +68,13 @@ class Lab:
             time.sleep(0.51)  # 5 times the heuristic's own are too many
         return result * 1.1 if config.does == "wrong" else result
 
-    def time_in_turns(self, groups, device, *, seconds, graph):
-        return {name: self.timing(calls, seconds) for name, calls in groups.items()}
-
-    def timing(self, calls, seconds):
-        calls[0]()
+    def time_in_turns(self, groups, device, *, seconds, graph, around):
         self.seconds.append(seconds)
+        return {name: self.timing(calls, around(name)) for name, calls in groups.items()}
+
+    def timing(self, calls, context):
+        with context:
+            calls[0]()
         config = self.ran[-1]
         number = self.times[config] = self.times.get(config, -1) + 1
         median = config.ms[min(number, len(config.ms) - 1)]
@@ -110,8 +111,19 @@ def test_the_fastest_right_configuration_is_found(lab):
         dawdles: "too slow",
     }
     assert "it does not compile" in found.failures[fails]
-    assert lab.seconds == [0.2] * 5 + [0.8] * 2
+    assert found.ratios == {slow: 4.5, fast: 0.75, fair: 0.8}
+    assert lab.seconds == [0.2] * 2 + [0.8]
     assert lab.times == {lab.plain: 2, slow: 0, fast: 1, fair: 0}
+
+
+def test_what_counts_is_the_ratio_to_the_heuristics_own_in_the_same_rounds(lab):
+    """The device slows down to half of its speed after the first few configurations."""
+    lab.plain = Config(ms=(100.0, 100.0, 200.0))
+    early, late = Config(ms=(90.0, 180.0)), Config(ms=(140.0,))
+    lab.space = [early, *(Config(ms=(150.0 + number,)) for number in range(7)), late]
+    [found] = lab.search((4, 8))
+    assert (found.best, found.plain_ms, found.best_ms, found.tried) == (late, 200.0, 140.0, 9)
+    assert (found.ratios[early], found.ratios[late]) == (0.9, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -157,21 +169,25 @@ def test_limits_and_progress(lab, monkeypatch):
     limits = Limits(configs=2, compile_seconds=7.0)
     [found] = lab.search((4, 8), limits=limits, tried=lambda question, *numbers: seen.append((question.key, *numbers)))
     assert found.tried == 2
-    assert seen == [("m=4 n=8", 1, 2), ("m=4 n=8", 2, 2)]
+    assert seen == [("m=4 n=8", 2, 2)]
     assert set(seconds) == {7.0}
+    seen.clear()
+    lab.space = [Config(ms=(3.0 + number,)) for number in range(9)]
+    lab.search((4, 8), tried=lambda question, *numbers: seen.append(numbers))
+    assert seen == [(7, 9), (9, 9)]
 
 
 def test_what_was_found_not_to_compile_ahead_is_not_launched(lab):
     bad, good = Config(ms=(1.0,)), Config(ms=(2.0,))
-    begun = []
+    asked = []
 
-    def begin(case, question, configs):
-        begun.append((case.sample.name, question.key, configs))
-        return {bad: "it takes too long", good: None}.__getitem__
+    def why_not(question, config):
+        asked.append((question.key, config))
+        return "it takes too long" if config == bad else None
 
     lab.space = [bad, good]
-    [found] = lab.search((4, 8), compile_ahead=begin)
-    assert begun == [("4x8", "m=4 n=8", [bad, good])]
+    [found] = lab.search((4, 8), why_not=why_not)
+    assert asked == [("m=4 n=8", bad), ("m=4 n=8", good)]
     assert (found.best, found.tried, found.failures) == (good, 2, {bad: "it takes too long"})
     assert bad not in lab.ran
 

@@ -20,6 +20,15 @@ from tilegym_cutile import search, tables, tune_command, tuning
 from tilegym_cutile.ops import softmax as kernels
 from tilegym_cutile_cpu.backend import CpuExecutor
 
+SWEEP = """
+import torch
+from tilegym.benchmarking.sweep import Series
+from tilegym.contract import Sample, TensorSpec
+
+SHAPES = [(2, 33), (3, 40)]
+SAMPLES = [Sample(name=f"{m}x{n}", args={"x": TensorSpec(shape=(m, n))}) for m, n in SHAPES]
+SWEEP = [Series(op="softmax", dtypes=(torch.float16,), samples=tuple(SAMPLES))]
+"""
 KEY = "m=4 n=40 itemsize=2 chunked=None"
 
 
@@ -33,10 +42,14 @@ def clock(tmp_path, monkeypatch):
     config.reload()
     times = {}
 
-    def time_in_turns(groups, device, **_):
-        answer = next(iter(tuning._forced.values()), None)
+    def timing(context):
+        with context:
+            answer = next(iter(tuning._forced.values()), None)
         median = times.get(answer and answer.hints.occupancy, 2000.0)
-        return dict.fromkeys(groups, Timing(median=median, low=median, high=median))
+        return Timing(median=median, low=median, high=median)
+
+    def time_in_turns(groups, device, *, around, **_):
+        return {name: timing(around(name)) for name in groups}
 
     monkeypatch.setattr(suite, "time_in_turns", time_in_turns)
     app._add_commands_of_plugins()
@@ -96,6 +109,24 @@ def test_shapes_json_and_limit(clock):
     first = report["found"][0]
     assert (first["heuristic_ms"], first["best_ms"], first["better"], first["failed"]) == (2000.0, 2000.0, "", {})
     assert first["config"]["columns"] == 64
+
+
+def test_cases_of_a_sweep_until_time_is_over(clock, tmp_path):
+    """Those that the file has, in its dtypes; what did not have its turn is told."""
+    sweep = tmp_path / "sweep.py"
+    sweep.write_text(SWEEP)
+    clock[4] = 1500.0
+    done = tune("--sweep", sweep, "--json", "--limit", 8)
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert [(row["case"], row["dtype"]) for row in report["found"]] == [("2x33", "float16"), ("3x40", "float16")]
+    [best, *others] = report["found"][0]["ratios"]
+    assert best == {"config": "occupancy=4 num_worker_warps=4", "ratio": 0.75}
+    assert [one["ratio"] for one in others] == [0.75] + [1.0] * 6
+    report = json.loads(tune("--sweep", sweep, "--json", "--limit", 1, "--seconds", 0).stdout)
+    assert [row["case"] for row in report["found"]] == ["2x33"]
+    assert report["left_out"] == {"the rest": "the 0 s of this run were over"}
+    assert "leave out --shapes" in tune("--sweep", sweep, "--shapes", "2x2").output
 
 
 def test_an_op_without_tuned_functions_is_told(monkeypatch):

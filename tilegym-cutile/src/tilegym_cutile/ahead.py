@@ -25,38 +25,47 @@ from tilegym_cutile.compilation import compile_case
 from tilegym_cutile.runtime import recording, target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from tilegym.benchmarking.cases import Case
+    from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Direction
     from tilegym.contract import Sample
     from tilegym_cutile.runtime import Target
+    from tilegym_cutile.search import Limits
     from tilegym_cutile.tuning import Question
-
-    Begin = Callable[[Case, Question, Sequence[Any]], Callable[[Any], str | None]]
 
 _COMPILE_SECONDS: Final = 60.0
 """A kernel that takes longer is compiled when it is launched."""
 
 
 @contextmanager
-def compiling_ahead(jobs: int, compile_seconds: float) -> Iterator[Begin]:
-    """So many processes, which take up to `compile_seconds` for a kernel; they start with the first work.
+def compiling_ahead(
+    planned: Plan, device: torch.device, limits: Limits, jobs: int
+) -> Iterator[Callable[[Question, Any], str | None]]:
+    """What a search of a plan will launch on a device is compiled, in so many processes and in its order.
 
-    What the context gives is called with a case, a question that its call asks, and configurations: it begins to
-    compile, for each, what the call would launch if it were the answer. It returns a function that waits for one of
-    them, and says why it does not compile, if so.
+    The context gives a function that waits for a question's configuration, and says why it does not compile, if so.
     """
+    target = target_of(torch.empty(0, device=device))
+    begun: dict[tuple[Question, Any], Future[str | None]] = {}
+
+    def why_not(question: Question, config: Any) -> str | None:
+        future = begun.get((question, config))
+        # If there is none, or the process failed in another way, the search finds out for itself.
+        return None if future is None or future.exception() is not None else future.result()
+
     pool = _processes(jobs)
-
-    def begin(case: Case, question: Question, configs: Sequence[Any]) -> Callable[[Any], str | None]:
-        about = (case.op.name, case.sample, case.dtype, question.target, question.function.name, question.key)
-        begun = {config: pool.submit(_why_not, *about, config, compile_seconds) for config in configs}
-        return lambda config: _result(begun[config])
-
     try:
-        yield begin
+        for case, direction, _ in planned.entries:
+            about = (case.op.name, case.sample, case.dtype, target, direction)
+            for question in _questions(*about):
+                for config in question.space[: limits.configs]:
+                    if (question, config) not in begun:
+                        work = (*about, question.function.name, question.key, config, limits.compile_seconds)
+                        begun[question, config] = pool.submit(_why_not, *work)
+        yield why_not
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -90,20 +99,29 @@ def _processes(count: int) -> ProcessPoolExecutor:
     )
 
 
-def _result(future: Future[str | None]) -> str | None:
-    """What came out; None too if the process failed in another way, since a search then finds out for itself."""
-    return None if future.exception() is not None else future.result()
+def _questions(op: str, sample: Sample, dtype: torch.dtype, target: Target, direction: Direction) -> list[Question]:
+    """What a call will ask; nothing if it is refused, as the search will see."""
+    with tuning.observed() as questions, suppress(Exception):
+        _compilations(op, sample, dtype, target, direction)
+    return [*questions]
 
 
 def _why_not(
-    op: str, sample: Sample, dtype: torch.dtype, target: Target, function: str, key: str, config: Any, seconds: float
+    op: str,
+    sample: Sample,
+    dtype: torch.dtype,
+    target: Target,
+    direction: Direction,
+    function: str,
+    key: str,
+    config: Any,
+    seconds: float,
 ) -> str | None:
     """Why a configuration does not compile; None: it does, and what it launches lies in the disk cache."""
-    with tuning.observed() as questions:
-        _compilations(op, sample, dtype, target)
-    question = next(one for one in questions if (one.function.name, one.key) == (function, key))
+    about = (op, sample, dtype, target, direction)
+    question = next(one for one in _questions(*about) if (one.function.name, one.key) == (function, key))
     with tuning.forced(question, config):
-        kernels = _compilations(op, sample, dtype, target)
+        kernels = _compilations(*about)
     try:
         with ct.compiler_timeout(seconds):
             for kernel in kernels:
@@ -114,9 +132,9 @@ def _why_not(
 
 
 def _compilations(
-    op: str, sample: Sample, dtype: torch.dtype, target: Target, direction: Direction | None = None
+    op: str, sample: Sample, dtype: torch.dtype, target: Target, direction: Direction
 ) -> list[Compilation]:
-    """What a call would launch, or, in the backward direction, with its gradients; None: both, if there are any."""
+    """What a call would launch, or, in the backward direction, with its gradients."""
     implementation = load_implementation(op, "cutile")
     with recording(target=target) as launches:
         arguments = materialize(sample, dtype=dtype, device="meta")

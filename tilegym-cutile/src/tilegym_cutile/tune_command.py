@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from operator import itemgetter
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     import torch
 
     from tilegym.benchmarking.plan import Plan
-    from tilegym_cutile.search import Failed, Found
+    from tilegym.contract import Sample
+    from tilegym_cutile.search import Failed, Found, Limits
     from tilegym_cutile.tuning import Question
 
 _HEADINGS = ("call", "function", "tried", "heuristic ms", "best ms", "better")
@@ -31,7 +34,12 @@ def tune(
     shapes: Annotated[
         str | None, typer.Option(help="The first tensor's: 16384x4096,8192x8192; by default the contract's cases.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Names, comma separated: bf16, float32 ...")] = "bf16",
+    sweep: Annotated[
+        Path | None, typer.Option(help="The cases of this file: benchmarks/sweeps/*.py; of OPs alone, if named.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Names, comma separated: bf16, float32 ...; by default bf16, or all of a sweep.")
+    ] = None,
     backward: Annotated[bool, typer.Option("--backward", help="Gradients too.")] = False,
     device: Annotated[
         str | None,
@@ -40,7 +48,15 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="Put what is better into this table too, made if need be: a file of one device.")
     ] = None,
+    graph: Annotated[
+        bool,
+        typer.Option(help="On a GPU, replay calls from a CUDA graph: what the CPU spends on them does not count."),
+    ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Small cases alone, briefly timed.")] = False,
+    each: Annotated[float, typer.Option(min=0, help="Seconds that each timing takes (--quick: 0.01).")] = 0.05,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Stop after the first search that ends later than so many seconds.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Configurations tried of each search space.")] = None,
     compile_seconds: Annotated[float, typer.Option(min=1, help="How long a kernel may take to compile.")] = 20.0,
     jobs: Annotated[
@@ -58,21 +74,26 @@ def tune(
     from tilegym_cutile.search import Limits, search
 
     where = _device(device)
-    planned = _plan(ops or [], shapes, dtype, where, quick=quick, backward=backward)
+    planned = _plan(ops or [], shapes, sweep, dtype, where, quick=quick, backward=backward)
     if out is not None:
         _check(out)
-    options = Options(device=where, seconds=0.01 if quick else 0.05)
+    options = Options(device=where, graph=graph and where.type == "cuda", seconds=min(each, 0.01) if quick else each)
     limits = Limits(configs=limit, compile_seconds=compile_seconds)
     results: list[Found | Failed] = []
-    interrupted = False
+    interrupted, over = False, False
+    stop = math.inf if seconds is None else time.monotonic() + seconds
     try:
-        with _ahead(jobs, where, compile_seconds) as ahead:
+        with _ahead(jobs, planned, where, limits) as ahead:
             for result in _with_progress(partial(search, planned, options, limits, **ahead)):
                 results.append(result)
                 _keep(result, where, out)
+                if over := time.monotonic() > stop:
+                    break
     except KeyboardInterrupt:
         interrupted = True
-    report = _report(results, planned, where, whole=not interrupted)
+    report = _report(results, planned, where, whole=not (interrupted or over))
+    if over:
+        report["left_out"]["the rest"] = f"the {seconds:g} s of this run were over"
     _show(report, as_json=as_json)
     if interrupted:
         raise typer.Exit(130)
@@ -89,26 +110,47 @@ def _device(name: str | None) -> torch.device:
 
 
 def _plan(
-    ops: list[str], shapes: str | None, dtypes: str, device: torch.device, *, quick: bool, backward: bool
+    ops: list[str],
+    shapes: str | None,
+    sweep: Path | None,
+    dtypes: str | None,
+    device: torch.device,
+    *,
+    quick: bool,
+    backward: bool,
 ) -> Plan:
     """What the options ask for, if there is any of it."""
-    from _tilegym_cli.explain import parse_dtype, parse_shape, sample_of_shape
-    from tilegym import registry
+    from _tilegym_cli.explain import parse_dtype
     from tilegym.benchmarking.plan import plan
+    from tilegym.benchmarking.sweep import load, plan_sweep
 
     backend = "cutile-cpu" if device.type == "cpu" else "cutile"
-    found = [parse_dtype(name.strip()) for name in dtypes.split(",")]
-    samples = None
-    if shapes is not None:
-        if not ops:
-            raise typer.BadParameter("--shapes are those of an op: name it")
-        sizes = [parse_shape(text) for text in shapes.split(",")]
-        samples = {op: [sample_of_shape(registry.get_op(op), one, found[0]) for one in sizes] for op in ops}
-    planned = plan(ops, found, device, backends=[backend], quick=quick, backward=backward, samples=samples)
+    how: dict[str, Any] = {"backends": [backend], "quick": quick, "backward": backward}
+    named = None if dtypes is None else [parse_dtype(name.strip()) for name in dtypes.split(",")]
+    if sweep is not None and shapes is not None:
+        raise typer.BadParameter("--sweep has cases of its own: leave out --shapes")
+    if sweep is not None:
+        planned = plan_sweep(load(sweep), device, ops=ops, dtypes=named, **how)
+    else:
+        found = named or [parse_dtype("bf16")]
+        planned = plan(ops, found, device, samples=_samples(ops, shapes, found[0]), **how)
     if not planned.entries:
         reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
         raise typer.BadParameter(f"there is nothing to tune on {device}{reasons}")
     return planned
+
+
+def _samples(ops: list[str], shapes: str | None, dtype: torch.dtype) -> dict[str, list[Sample]] | None:
+    """By op, cases of the shapes that are given."""
+    from _tilegym_cli.explain import parse_shape, sample_of_shape
+    from tilegym import registry
+
+    if shapes is None:
+        return None
+    if not ops:
+        raise typer.BadParameter("--shapes are those of an op: name it")
+    sizes = [parse_shape(text) for text in shapes.split(",")]
+    return {op: [sample_of_shape(registry.get_op(op), one, dtype) for one in sizes] for op in ops}
 
 
 def _check(out: Path) -> None:
@@ -122,8 +164,9 @@ def _check(out: Path) -> None:
 
 
 @contextmanager
-def _ahead(jobs: int | None, device: torch.device, compile_seconds: float) -> Iterator[dict[str, Any]]:
-    """The option of `search` that has kernels compiled ahead, if they are to be."""
+def _ahead(jobs: int | None, planned: Plan, device: torch.device, limits: Limits) -> Iterator[dict[str, Any]]:
+    """The option of `search` that says what does not compile, if kernels are to be compiled ahead."""
+    from tilegym.benchmarking.plan import compile_ahead
     from tilegym_cutile.ahead import compiling_ahead
 
     if jobs is None:
@@ -131,8 +174,9 @@ def _ahead(jobs: int | None, device: torch.device, compile_seconds: float) -> It
     if jobs == 0:
         yield {}
         return
-    with compiling_ahead(jobs, compile_seconds) as begin:
-        yield {"compile_ahead": begin}
+    compile_ahead(planned, device, jobs)  # what the heuristics choose, which is run first
+    with compiling_ahead(planned, device, limits, jobs) as why_not:
+        yield {"why_not": why_not}
 
 
 def _with_progress(begin: Callable[..., Iterator[Found | Failed]]) -> Iterator[Found | Failed]:
@@ -202,6 +246,10 @@ def _row(result: Found | Failed) -> dict[str, Any]:
         "best_ms": result.best_ms if math.isfinite(result.best_ms) else None,
         "better": _difference(result.question.plain, result.best),
         "config": asdict(result.best),
+        "ratios": [
+            {"config": _difference(result.question.plain, config), "ratio": ratio}
+            for config, ratio in sorted(result.ratios.items(), key=itemgetter(1))
+        ],
         "failed": {str(config): reason for config, reason in result.failures.items()},
     }
 

@@ -6,9 +6,10 @@ The backends of a case are timed together, in rounds, so that the ratio of two t
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 
@@ -21,14 +22,15 @@ from tilegym.errors import BenchmarkError, NoImplementationError, WrongAnswerErr
 from tilegym.text import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     from tilegym.benchmarking.cases import Case
     from tilegym.benchmarking.checked import Calls
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Ceilings, Direction
-    from tilegym.benchmarking.timing import Timing
+    from tilegym.benchmarking.timing import Around, Timing
 
+K = TypeVar("K", bound="Hashable")
 WRONG: Final = "wrong: "
 FAILED: Final = "failed: "
 """How the errors begin that tell of a broken backend; one that refuses a case, or is too slow for it, is not broken."""
@@ -91,7 +93,8 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
         if wanted and case is not of_case:
             sets.clear()  # first, so that two cases need never be held at once
             sets, of_case = rotation(case.arguments(options.device), case.forward.bytes, options.device), case
-        outcomes |= measured(case, direction, wanted, sets, options)
+        makers = {backend: partial(calls_of, case, direction, backend, sets) for backend in wanted}
+        outcomes |= measured(makers, options, graph=options.replays(case))
         for backend in backends:
             outcome = outcomes[backend]
             if isinstance(outcome, str) and outcome.startswith(_SLOW):
@@ -100,46 +103,43 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
 
 
 def measured(
-    case: Case, direction: Direction, backends: Sequence[str], sets: list[dict[str, Any]], options: Options
-) -> dict[str, Measured | str]:
-    """The timing on each backend, or why there is none; whatever is wrong with one of them, nothing is raised.
+    makers: Mapping[K, Callable[[], Calls]], options: Options, *, graph: bool = False, around: Around = nullcontext
+) -> dict[K, Measured | str]:
+    """The timing of each way to do one thing, or why there is none; whatever is wrong with one, nothing is raised.
 
     Args:
-        case: what is called.
-        direction: what of it is timed.
-        backends: their names.
-        sets: arguments, which calls take in turn; the first are those of the case, whose result is checked.
+        makers: by name, what makes its calls and checks a result, as `calls_of` does.
         options: how to time.
+        graph: whether calls are replayed from a CUDA graph.
+        around: by name, what its calls are made inside of.
     """
-    outcomes: dict[str, Measured | str] = {}
-    made: dict[str, Calls] = {}
-    graph = options.replays(case)
+    outcomes: dict[K, Measured | str] = {}
+    made: dict[K, Calls] = {}
     with current(options.device, graph=graph):
-        for backend in backends:
-            calls = attempt(partial(_patient_calls, case, direction, backend, sets, options))
+        for name, make in makers.items():
+            with around(name):
+                calls = attempt(partial(_patient_calls, make, options))
             if isinstance(calls, Exception):
-                outcomes[backend] = _reason(calls, options.device)
+                outcomes[name] = _reason(calls, options.device)
             else:
-                made[backend] = calls
-        groups = {backend: of.calls for backend, of in made.items()}
-        timings = time_in_turns(groups, options.device, seconds=options.seconds, graph=graph)
-    for backend, timing in timings.items():
+                made[name] = calls
+        groups = {name: of.calls for name, of in made.items()}
+        timings = time_in_turns(groups, options.device, seconds=options.seconds, graph=graph, around=around)
+    for name, timing in timings.items():
         if isinstance(timing, Exception):
-            outcomes[backend] = _reason(timing, options.device)
+            outcomes[name] = _reason(timing, options.device)
         else:
-            outcomes[backend] = Measured(timing=timing, norm_error=made[backend].norm_error)
+            outcomes[name] = Measured(timing=timing, norm_error=made[name].norm_error)
     return outcomes
 
 
-def _patient_calls(
-    case: Case, direction: Direction, backend: str, sets: Sequence[dict[str, Any]], options: Options
-) -> Calls:
+def _patient_calls(make: Callable[[], Calls], options: Options) -> Calls:
     """The calls to time.
 
     Raises:
         _TooSlowError: one takes longer than a call may.
     """
-    calls = calls_of(case, direction, backend, sets)
+    calls = make()
     took = _seconds_of(calls.calls[-1], options.device)
     if took > options.call_seconds:
         raise _TooSlowError(f"one call took {took:.1f} s, and may take {options.call_seconds:g} s")

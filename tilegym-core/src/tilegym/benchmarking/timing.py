@@ -14,7 +14,7 @@ import itertools
 import statistics
 import time
 import traceback
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -24,11 +24,15 @@ import torch
 from tilegym.lists import each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    Around = Callable[[Any], AbstractContextManager[Any]]
+    """By name, what calls are made inside of."""
     Clock = Callable[[float], list[float]]
     """Makes calls for about so many seconds, one at the least: milliseconds of each, or of several as their mean."""
 
+K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 _MOST_SETS: Final = {"cuda": 32, "cpu": 4}
 _ROUNDS: Final = 5
@@ -84,12 +88,13 @@ def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device, *, seco
 
 
 def time_in_turns(
-    groups: Mapping[str, Sequence[Callable[[], Any]]],
+    groups: Mapping[K, Sequence[Callable[[], Any]]],
     device: torch.device,
     *,
     seconds: float = 0.2,
     graph: bool = False,
-) -> dict[str, Timing | Exception]:
+    around: Around = nullcontext,
+) -> dict[K, Timing | Exception]:
     """Time several ways to do one thing, in rounds; of each the timing, or what it raised.
 
     Args:
@@ -97,9 +102,10 @@ def time_in_turns(
         device: where they run.
         seconds: about how long to measure each.
         graph: on a GPU, replay them from a CUDA graph, so that what the CPU spends on a call does not count.
+        around: by name, what calls are made inside of.
     """
     with current(device):
-        return _in_turns(groups, device, seconds, graph=graph)
+        return _in_turns(groups, device, seconds, graph=graph, around=around)
 
 
 @contextmanager
@@ -119,23 +125,30 @@ def current(device: torch.device, *, graph: bool = False) -> Iterator[None]:
 
 
 def _in_turns(
-    groups: Mapping[str, Sequence[Callable[[], Any]]], device: torch.device, seconds: float, *, graph: bool
-) -> dict[str, Timing | Exception]:
-    clocks: dict[str, Clock] = {}
-    failed: dict[str, Exception] = {}
+    groups: Mapping[K, Sequence[Callable[[], Any]]],
+    device: torch.device,
+    seconds: float,
+    *,
+    graph: bool,
+    around: Around,
+) -> dict[K, Timing | Exception]:
+    clocks: dict[K, Clock] = {}
+    failed: dict[K, Exception] = {}
     for name, calls in groups.items():
-        clock = attempt(partial(_clock, calls, device, graph=graph))
+        with around(name):
+            clock = attempt(partial(_clock, calls, device, graph=graph))
         if isinstance(clock, Exception):
             failed[name] = clock
         else:
             clocks[name] = clock
-    times: dict[str, list[float]] = {name: [] for name in clocks}
+    times: dict[K, list[float]] = {name: [] for name in clocks}
     stop = time.monotonic() + 2 * seconds * len(clocks)
     for number in range(_ROUNDS):
         if number >= _LEAST_ROUNDS and time.monotonic() > stop:
             break
         for name in _from(number, [name for name in clocks if name not in failed]):  # nobody always comes first
-            more = attempt(partial(clocks[name], seconds / _ROUNDS))
+            with around(name):
+                more = attempt(partial(clocks[name], seconds / _ROUNDS))
             if isinstance(more, Exception):
                 failed[name] = more
             else:
@@ -155,7 +168,7 @@ def attempt(function: Callable[[], T]) -> T | Exception:
         return error
 
 
-def _from(first: int, names: Sequence[str]) -> Iterable[str]:
+def _from(first: int, names: Sequence[K]) -> Iterable[K]:
     """All names, from the one at `first` on and around."""
     return (names[(first + index) % len(names)] for index in range(len(names)))
 
@@ -209,11 +222,16 @@ def _graph_clock(run: Callable[[], None], sets: int, device: torch.device) -> Cl
 
     finished()
     count = max(sets, int(_READING / _seconds_of(finished)))
+    return _event_clock(captured(run, device, count=count).replay, device, calls=count)
+
+
+def captured(run: Callable[[], Any], device: torch.device, *, count: int = 1) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of so many calls, each of which ran once before; inside `current(device, graph=True)`."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream(device)):
         for _ in range(count):
             run()
-    return _event_clock(graph.replay, device, calls=count)
+    return graph
 
 
 def _event_clock(
