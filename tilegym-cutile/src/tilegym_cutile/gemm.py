@@ -32,6 +32,7 @@ def gemm_tiles(
     ACTIVATION: ct.Constant[int],
     TF32: ct.Constant[bool],
     TILE: ct.Constant[tuple[int, int, int]],
+    PARTS: ct.Constant[int],
     SPLITS: ct.Constant[int],
     GROUP: ct.Constant[int],
     LATENCY: ct.Constant[int],
@@ -53,12 +54,22 @@ def gemm_tiles(
         m, n = raster(unit % (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
         first = matrix % SPLITS * per_split
         last = min(first + per_split, steps)
-        total = accumulate(x, y, matrix // SPLITS, m, n, first, last, TRANS, BLOCKED, TF32, TILE, LATENCY)
-        if TRANS[2]:
-            total = ct.transpose(total)
-            m, n = n, m
-        total = finish(total, matrix, m, n, (scales, bias, residual, preactivation), ACTIVATION, BLOCKED[2:], c.dtype)
-        store(c, matrix, m, n, total, BLOCKED[2])
+        totals = accumulate(x, y, matrix // SPLITS, m, n, first, last, TRANS, BLOCKED, TF32, TILE, PARTS, LATENCY)
+        arrays = (scales, bias, residual, preactivation)
+        for part in ct.static_iter(range(PARTS)):
+            if PARTS == 1:
+                _put(c, matrix, m, n, totals[part], TRANS[2], arrays, ACTIVATION, BLOCKED[2:])
+            elif n * PARTS + part < _count(N, TILE[1] // PARTS):
+                _put(c, matrix, m, n * PARTS + part, totals[part], TRANS[2], arrays, ACTIVATION, BLOCKED[2:])
+
+
+def _put(
+    c: Any, matrix: Any, m: Any, n: Any, total: Any, TRANS: Any, arrays: Any, ACTIVATION: Any, BLOCKED: Any
+) -> None:
+    """Finish and write the tile (m, n) of a product, or of its transpose."""
+    if TRANS:
+        total, m, n = ct.transpose(total), n, m
+    store(c, matrix, m, n, finish(total, matrix, m, n, arrays, ACTIVATION, BLOCKED, c.dtype), BLOCKED[0])
 
 
 @ct.kernel
@@ -112,7 +123,7 @@ def group_gemm_tiles(
         steps = _count(_matrix_shape(x, TRANS[0])[1], TILE[2])
         for tile in range((ct.bid(0) + blocks - before % blocks) % blocks, tiles_m * tiles_n, blocks):
             m, n = raster(tile, tiles_m, tiles_n, GROUP)
-            total = accumulate(x, y, 0, m, n, 0, steps, TRANS, BLOCKED, TF32, TILE, LATENCY)
+            (total,) = accumulate(x, y, 0, m, n, 0, steps, TRANS, BLOCKED, TF32, TILE, 1, LATENCY)
             store(c, 0, m, n, ct.astype(_saturated(total, c.dtype), c.dtype), BLOCKED[2])
         before = before + tiles_m * tiles_n
 
@@ -137,20 +148,37 @@ def accumulate(
     BLOCKED: Any,
     TF32: Any,
     TILE: Any,
+    PARTS: Any,
     LATENCY: Any,
 ) -> Any:
-    """The tile (m, n) of x @ y, in float32, from the steps along K from first to last."""
-    total = ct.zeros((TILE[0], TILE[1]), dtype=ct.float32)
+    """The tile (m, n) of x @ y, in float32, from the steps along K from first to last: in PARTS of its columns.
+
+    Parts beyond y's edge are those of its last columns again.
+    """
+    width = TILE[1] // PARTS
+    end = _count(_matrix_shape(y, TRANS[1])[1], width)
+    totals: Any = ()
+    for _ in ct.static_iter(range(PARTS)):
+        totals = (*totals, ct.zeros((TILE[0], width), dtype=ct.float32))
     for step in range(first, last):
         left = _load(x, matrix, m, step, (TILE[0], TILE[2]), TRANS[0], BLOCKED[0], LATENCY)
-        right = _load(y, matrix, step, n, (TILE[2], TILE[1]), TRANS[1], BLOCKED[1], LATENCY)
-        if TF32:
-            left, right = ct.astype(left, ct.tfloat32), ct.astype(right, ct.tfloat32)
-        elif left.dtype != right.dtype:
-            common = _common(left.dtype, right.dtype)
-            left, right = ct.astype(left, common), ct.astype(right, common)
-        total = ct.mma(left, right, total)
-    return total
+        added: Any = ()
+        for part in ct.static_iter(range(PARTS)):
+            column = n if PARTS == 1 else min(n * PARTS + part, end - 1)
+            right = _load(y, matrix, step, column, (TILE[2], width), TRANS[1], BLOCKED[1], LATENCY)
+            added = (*added, ct.mma(*_alike(left, right, TF32), totals[part]))
+        totals = added
+    return totals
+
+
+def _alike(left: Any, right: Any, TF32: Any) -> Any:
+    """Operands in the dtype that they are multiplied in."""
+    if TF32:
+        return ct.astype(left, ct.tfloat32), ct.astype(right, ct.tfloat32)
+    if left.dtype != right.dtype:
+        common = _common(left.dtype, right.dtype)
+        return ct.astype(left, common), ct.astype(right, common)
+    return left, right
 
 
 def finish(total: Any, matrix: Any, m: Any, n: Any, arrays: Any, ACTIVATION: Any, BLOCKED: Any, dtype: Any) -> Any:

@@ -26,6 +26,8 @@ class GemmConfig:
 
     tile: tuple[int, int, int]
     """Rows and columns of a tile, and the terms that are added to it at a time."""
+    parts: int = 1
+    """In how many parts of its columns a tile is added up, one after the other."""
     swapped: bool = False
     """Whether the transpose is computed: b's columns are the tile's rows."""
     splits: int = 1
@@ -66,6 +68,19 @@ def _tiles(
         wide = (128, 256, 64 if trans[1] and stored else 32, _EIGHT)
         steps = [wide, (128, 128, 64, _FOUR), (128, 64, 128, _FOUR), (64, 64, 128, _FOUR), (64, 32, 256, _FOUR)]
     return [GemmConfig(tile=(m, n, k), latency=latency, hints=hints) for m, n, k, hints in steps]
+
+
+def _shared_tiles(dtype: torch.dtype, trans: tuple[bool, bool], target: Target) -> list[GemmConfig]:
+    """Large tiles to try besides: of two SMs that load for each other, or of parts whose float8 sums fit registers."""
+    if target.capability[0] not in (9, 10) or dtype.itemsize > 2 or trans[0]:
+        return []
+    pair = Hints(num_ctas=2, num_worker_warps=8)
+    if dtype.itemsize == 2:
+        return [GemmConfig(tile=tile, latency=6, hints=pair) for tile in ((256, 256, 64), (256, 128, 64))]
+    if not trans[1]:
+        return []
+    ways = (((128, 256, 128), 2, _EIGHT), ((256, 256, 128), 2, pair), ((256, 128, 128), 1, pair))
+    return [GemmConfig(tile=tile, parts=parts, latency=6, hints=hints) for tile, parts, hints in ways]
 
 
 def _long_tile(few: int, long: int, dtype: torch.dtype, target: Target) -> GemmConfig:
@@ -118,6 +133,9 @@ def search_space(
 ) -> Iterator[GemmConfig]:
     """What is worth trying: more or fewer loads ahead, and where these decide, other depths and splits."""
     candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, stored, target)
+    if not loads_decide and blocked:
+        for one, latency in itertools.product(_shared_tiles(dtype, trans, target), (4, 6, 8)):
+            yield replace(one, latency=latency)
     for one in candidates:
         rows, columns, depth = one.tile
         if not loads_decide:

@@ -129,7 +129,8 @@ def plan(
     if config.swapped:
         trans_a, trans_b, blocked = not trans_b, not trans_a, blocked[::-1]
     tiles = count_tiles(config, m, n, matrices) * config.splits
-    grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
+    at_once = target.num_sms * (config.hints.occupancy or 1) // (config.hints.num_ctas or 1)
+    grid = min(tiles, at_once) if persistent else tiles
     narrow = all(fits(one.shape, one.strides) for one in (a, b, c))
     stored = (c.is_blocked, residual is None or residual.is_blocked)
     number, split = _ACTIVATIONS[activation], config.splits > 1
@@ -147,6 +148,7 @@ def plan(
             *how,
             tf32,
             config.tile,
+            config.parts,
             config.splits,
             config.group,
             config.latency,
