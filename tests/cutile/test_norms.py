@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tilegym_cutile import norms, norms_backward
-from tilegym_cutile.runtime import recording
+from tilegym_cutile.runtime import Hints, recording
 
 everywhere = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 chunked = pytest.mark.parametrize("chunked", [False, True])
@@ -48,6 +48,24 @@ def test_norm_and_statistics(shape, mean, chunked, centered, device):
     torch.testing.assert_close(rstds.double(), rstd, rtol=1e-6, atol=0)
     if centered:
         torch.testing.assert_close(means.double(), mean, rtol=1e-7, atol=1e-6)
+
+
+@everywhere
+@centered
+def test_blocks_that_keep_weight_and_bias_give_the_same(centered, device, monkeypatch):
+    """Whether each has one tile of rows, or they share all of them and each has several."""
+    x, weight, bias = normal(700, 33).to(device), normal(33).to(device), normal(33).to(device)
+    found = []
+    for kept, occupancy in [(False, None), (True, None), (True, 1)]:
+        hints = Hints(num_worker_warps=4, occupancy=occupancy)
+        config = norms.NormConfig(chunked=False, rows=2, columns=64, hints=hints, kept=kept)
+        monkeypatch.setattr(norms, "heuristic", lambda *_, config=config, **__: config)
+        rstd = norms.empty_statistic(x, 1)
+        found.append((norms.normalize(x, 1, weight, bias, EPS, 0.5, centered=centered, rstd=rstd), rstd))
+    assert [config.blocks(700, 4), config.blocks(3, 4)] == [4, 2]
+    for y, rstd in found[1:]:
+        torch.testing.assert_close(y, found[0][0], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(rstd, found[0][1], rtol=1e-6, atol=0)
 
 
 @everywhere

@@ -6,6 +6,8 @@ Both read a row once where it fits in registers, and twice, in chunks, where it 
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
@@ -48,33 +50,48 @@ def norm_rows(
     CENTERED: ct.Constant[bool],
     INNER: ct.Constant[int],
     TILE: ct.Constant[tuple[int, int, int]],
+    KEPT: ct.Constant[bool],
     RAGGED_ROWS: ct.Constant[bool],
     RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
     """One block: the whole rows of a TILE; per_column = 1 / N, CENTERED: layer norm.
 
     x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), mean, rstd: (M, 1). Those that
-    may be absent come in tuples.
+    may be absent come in tuples. KEPT: weight and bias are loaded at once and kept for every num_blocks(0)-th tile.
     """
-    row, column = tiles.whole_rows(ct.bid(0), TILE)
-    column = ct.broadcast_to(column, TILE)  # rows load weight and bias apart, and need not wait
-    row_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS)
+    column = ct.broadcast_to(tiles.whole_rows(0, TILE)[1], TILE)  # rows load weight and bias apart, and need not wait
     column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
-    mask = tiles.both(row_mask, column_mask)
-    values = tiles.load(x, row, column, mask, inner=INNER)
-    if CENTERED:
-        first = 0.0
-        if x.dtype == ct.float32:  # of shorter dtypes, two numbers that differ do so by more than the sum's error
-            first = tiles.load(x, row, 0, row_mask, inner=INNER)
-            values = tiles.masked(values - first, column_mask)
-        middle = tiles.sum_of_row(values) * per_column
-        values = tiles.masked(values - middle, column_mask)
-    inverse = ct.rsqrt(tiles.sum_of_row(values * values) * per_column + eps)
-    tiles.store(y, row, column, affine(values * inverse, weight, bias, offset, column, column_mask), mask)
-    for array in ct.static_iter(mean):
-        tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
-    for array in ct.static_iter(rstd):
-        tiles.store(array, row, 0, inverse, row_mask)
+    if KEPT:
+        kept = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
+
+    def normalize_tile(number: Any) -> None:
+        row = tiles.whole_rows(number, TILE)[0]
+        row_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS)
+        mask = tiles.both(row_mask, column_mask)
+        values = tiles.load(x, row, column, mask, inner=INNER)
+        if CENTERED:
+            first = 0.0
+            if x.dtype == ct.float32:  # of shorter dtypes, two numbers that differ do so by more than the sum's error
+                first = tiles.load(x, row, 0, row_mask, inner=INNER)
+                values = tiles.masked(values - first, column_mask)
+            middle = tiles.sum_of_row(values) * per_column
+            values = tiles.masked(values - middle, column_mask)
+        inverse = ct.rsqrt(tiles.sum_of_row(values * values) * per_column + eps)
+        if KEPT:
+            scale, shift = kept
+        else:
+            scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
+        tiles.store(y, row, column, affine(values * inverse, scale, shift, offset), mask)
+        for array in ct.static_iter(mean):
+            tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
+        for array in ct.static_iter(rstd):
+            tiles.store(array, row, 0, inverse, row_mask)
+
+    if KEPT:
+        for number in range(ct.bid(0), ct.cdiv(y.shape[0], TILE[0]), ct.num_blocks(0)):
+            normalize_tile(number)
+    else:
+        normalize_tile(ct.bid(0))
 
 
 @ct.kernel
@@ -113,7 +130,8 @@ def norm_chunks(
         column = (chunks - 1 - chunk) * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
         values = tiles.load(x, row, column, mask, inner=INNER) - first - middle
-        tiles.store(y, row, column, affine(values * inverse, weight, bias, offset, column, mask), mask)
+        scale, shift = parameters(weight, column, mask), parameters(bias, column, mask)
+        tiles.store(y, row, column, affine(values * inverse, scale, shift, offset), mask)
     for array in ct.static_iter(mean):
         tiles.store(array, row, 0, center, None)
     for array in ct.static_iter(rstd):
@@ -150,46 +168,70 @@ def _statistics(
     return first, whole, ct.sum(squares + count * apart * apart, axis=1, keepdims=True)
 
 
-def affine(values: Any, weight: Any, bias: Any, offset: Any, column: Any, mask: Any) -> Any:
-    """The values * (offset + weight) + bias, where no weight counts as ones; the others may be absent. Tile code."""
+def parameters(arrays: Any, column: Any, mask: Any) -> Any:
+    """Tiles of weight or bias, as they are stored: as many as there are arrays. Tile code."""
+    found: Any = ()
+    for array in ct.static_iter(arrays):
+        found = (*found, tiles.load_as_stored(array, 0, column, mask, inner=array.ndim - 1))
+    return found
+
+
+def affine(values: Any, weight: Any, bias: Any, offset: Any) -> Any:
+    """The values * (offset + weight) + bias, of tiles, where no weight counts as ones; the others may be absent."""
     scale = 1.0
-    for array in ct.static_iter(weight):
-        scale = tiles.load(array, 0, column, mask, inner=array.ndim - 1)
+    for tile in ct.static_iter(weight):
+        scale = ct.astype(tile, ct.float32)
     for number in ct.static_iter(offset):
         scale = scale + number
     values = values * scale
-    for array in ct.static_iter(bias):
-        values = values + tiles.load(array, 0, column, mask, inner=array.ndim - 1)
+    for tile in ct.static_iter(bias):
+        values = values + ct.astype(tile, ct.float32)
     return values
 
 
-def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[RowConfig]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NormConfig(RowConfig):
+    """How the forward goes about rows."""
+
+    kept: bool = False
+    """Whether weight and bias are loaded once, with x, and kept in registers, rather than when they are needed."""
+
+    def blocks(self, m: int, num_sms: int) -> int:
+        """How many blocks share m rows: one a tile, or if they keep weight and bias, as many as run at once."""
+        tiles = -(-m // self.rows)
+        return min(tiles, self.hints.occupancy * num_sms) if self.kept and self.hints.occupancy else tiles
+
+
+def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[NormConfig]:
     """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
     columns = next_power_of_2(n)
     if columns <= MOST_COLUMNS and not chunked:
-        yield from whole_row_configs(m, columns, target.num_sms)
+        for one, kept in itertools.product(whole_row_configs(m, columns, target.num_sms), (False, True)):
+            yield NormConfig(chunked=False, rows=one.rows, columns=columns, hints=one.hints, kept=kept)
     if columns >= MOST_COLUMNS // 2 or chunked:
-        yield from chunked_row_configs(columns, (2048, 4096, 8192))
+        for one in chunked_row_configs(columns, (2048, 4096, 8192)):
+            yield NormConfig(chunked=True, rows=1, columns=one.columns, hints=one.hints)
 
 
 @tuned("norm", space=search_space, bucketed=("m",))
 def heuristic(
     m: int,
     n: int,
-    itemsize: int,  # noqa: ARG001 - tells tuned configurations apart
+    itemsize: int,
     target: Target,
     *,
     centered: bool,
     chunked: bool = False,
-) -> RowConfig:
+) -> NormConfig:
     """The configuration for m rows of n columns, from what an H200 likes.
 
-    No block goes through several tiles of rows: such a loop costs too many registers.
+    Of many rows no block goes through several tiles: such a loop costs too many registers. Of few, a block has one, and
+    the compiler would have it wait for x before it loads weight and bias, if they were not kept.
     """
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
         width = min(columns, 4096 if centered else 8192)
-        return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
+        return NormConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
     if centered:
         occupancy, warps = {4096: (8, 4), 8192: (4, 8), 16384: (None, 8)}.get(columns, (None, 4))
     elif columns == 4096 and n < columns:
@@ -198,10 +240,15 @@ def heuristic(
         occupancy, warps = {4096: (4, 8), 8192: (None, 4), 16384: (None, 8)}.get(columns, (8, 4))
     elements = max(4096, 4 * columns) if columns <= (2048 if centered else 1024) else columns
     rows = rows_per_block(m, columns, elements, target.num_sms)
-    if m <= rows * target.num_sms:  # one block an SM: all registers are its own
-        occupancy = None
+    aligned = n * itemsize % 16 == 0  # else each element has an address of its own
+    few = m <= rows * target.num_sms  # one block an SM: all registers are its own
+    if few:
+        occupancy, warps = None, 8 if columns >= 4096 else 4
+    elif occupancy and not aligned:
+        occupancy //= 2
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    return RowConfig(chunked=False, rows=rows, columns=columns, hints=hints)
+    kept = few and (aligned or columns < MOST_COLUMNS)
+    return NormConfig(chunked=False, rows=rows, columns=columns, hints=hints, kept=kept)
 
 
 def normalize(
@@ -240,8 +287,10 @@ def normalize(
         sizes: tuple[Any, ...] = (config.columns, config.ragged(m, n)[1])
         launch(norm_chunks, (m,), (*arrays, used, n, *args, *sizes), hints=config.hints)
     else:
-        sizes = (config.tile(vector(x_rows, y_rows) if inner == 1 else 1), *config.ragged(m, n))
-        launch(norm_rows, (-(-m // config.rows),), (*arrays, n, 1 / n, *args, *sizes), hints=config.hints)
+        sizes = (config.tile(vector(x_rows, y_rows) if inner == 1 else 1), config.kept, *config.ragged(m, n))
+        launch(
+            norm_rows, (config.blocks(m, target_of(x).num_sms),), (*arrays, n, 1 / n, *args, *sizes), hints=config.hints
+        )
     return y
 
 

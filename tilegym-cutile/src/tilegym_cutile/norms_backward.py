@@ -19,7 +19,7 @@ import cuda.tile as ct
 import torch
 
 from tilegym_cutile import tiles
-from tilegym_cutile.norms import affine
+from tilegym_cutile.norms import affine, parameters
 from tilegym_cutile.reductions import sum_rows
 from tilegym_cutile.rows import (
     RowConfig,
@@ -77,21 +77,20 @@ def norm_backward_rows(
     weight_sum = ct.zeros(TILE, dtype=ct.float32)
     bias_sum = ct.zeros(TILE, dtype=ct.float32)
     if AHEAD:
-        dy_next, x_next = _load(dy, x, ct.bid(0), M, column, column_mask, INNER, ROWS, RAGGED_ROWS)
+        following = _load(dy, x, mean, rstd, ct.bid(0), column, column_mask, INNER, ROWS, RAGGED_ROWS)
     for tile in range(ct.bid(0), end, ct.num_blocks(0)):
         if AHEAD:
-            dy_tile, x_tile = dy_next, x_next
-            following = min(tile + ct.num_blocks(0), end - 1)
-            dy_next, x_next = _load(dy, x, following, M, column, column_mask, INNER, ROWS, RAGGED_ROWS)
+            loaded, number = following, min(tile + ct.num_blocks(0), end - 1)
+            following = _load(dy, x, mean, rstd, number, column, column_mask, INNER, ROWS, RAGGED_ROWS)
         else:
-            dy_tile, x_tile = _load(dy, x, tile, M, column, column_mask, INNER, ROWS, RAGGED_ROWS)
+            loaded = _load(dy, x, mean, rstd, tile, column, column_mask, INNER, ROWS, RAGGED_ROWS)
+        dy_tile, x_tile, center, inverse = loaded
         row = tiles.row_numbers(tile, ROWS)[:, :, None]
         row_mask = tiles.inside(row, M, RAGGED_ROWS)
-        inverse = tiles.load(rstd, row, 0, row_mask)
         gradient = ct.astype(dy_tile, ct.float32)
-        normed = _normed(ct.astype(x_tile, ct.float32), mean, inverse, row, row_mask)
+        normed = _normed(ct.astype(x_tile, ct.float32), center, inverse)
         for array in ct.static_iter(dx):
-            scaled = affine(gradient, weight, (), offset, column, column_mask)
+            scaled = affine(gradient, parameters(weight, column, column_mask), (), offset)
             if not FIXED:
                 scaled = scaled - _means(scaled, normed, mean, per_column)
             tiles.store(array, row, column, scaled * inverse, tiles.both(row_mask, column_mask))
@@ -106,15 +105,35 @@ def norm_backward_rows(
 
 
 def _load(
-    dy: Any, x: Any, tile: Any, M: Any, column: Any, column_mask: Any, INNER: Any, ROWS: int, RAGGED_ROWS: bool
+    dy: Any,
+    x: Any,
+    mean: Any,
+    rstd: Any,
+    tile: Any,
+    column: Any,
+    column_mask: Any,
+    INNER: Any,
+    ROWS: int,
+    RAGGED_ROWS: bool,
 ) -> Any:
-    """A tile of dy and of x, in their own dtypes: while they wait they take up fewer registers so."""
+    """A tile of dy and of x, in their own dtypes, which take fewer registers while they wait; the rows' statistics."""
     row = tiles.row_numbers(tile, ROWS)[:, :, None]
-    mask = tiles.both(tiles.inside(row, M, RAGGED_ROWS), column_mask)
+    row_mask = tiles.inside(row, rstd.shape[0], RAGGED_ROWS)
+    mask = tiles.both(row_mask, column_mask)
     return (
         tiles.load_as_stored(dy, row, column, mask, inner=INNER[0]),
         tiles.load_as_stored(x, row, column, mask, inner=INNER[1]),
+        _center(mean, row, row_mask),
+        tiles.load(rstd, row, 0, row_mask),
     )
+
+
+def _center(mean: Any, row: Any, row_mask: Any) -> Any:
+    """The rows' means, in a tuple as the array is."""
+    found: Any = ()
+    for array in ct.static_iter(mean):
+        found = (*found, tiles.load(array, row, 0, row_mask))
+    return found
 
 
 def _means(scaled: Any, normed: Any, mean: Any, per_column: Any) -> Any:
@@ -146,15 +165,15 @@ def norm_backward_chunks(
     """
     row = tiles.row_numbers(ct.bid(0), 1)
     lane = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
-    inverse = tiles.load(rstd, row, 0, None)
+    center, inverse = _center(mean, row, None), tiles.load(rstd, row, 0, None)
     chunks = ct.cdiv(N, COLUMNS)
     slopes = ct.zeros((1, COLUMNS), dtype=ct.float32)
     levels = ct.zeros((1, COLUMNS), dtype=ct.float32)
     for chunk in range(chunks):
         column = chunk * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
-        scaled = affine(tiles.load(dy, row, column, mask, inner=INNER[0]), weight, (), offset, column, mask)
-        slopes += scaled * _normed(tiles.load(x, row, column, mask, inner=INNER[1]), mean, inverse, row, None)
+        scaled = affine(tiles.load(dy, row, column, mask, inner=INNER[0]), parameters(weight, column, mask), (), offset)
+        slopes += scaled * _normed(tiles.load(x, row, column, mask, inner=INNER[1]), center, inverse)
         for _ in ct.static_iter(mean):
             levels += scaled
     slope = ct.sum(slopes, axis=1, keepdims=True) * per_column
@@ -162,15 +181,15 @@ def norm_backward_chunks(
     for chunk in range(chunks):
         column = (chunks - 1 - chunk) * COLUMNS + lane
         mask = tiles.inside(column, N, RAGGED)
-        scaled = affine(tiles.load(dy, row, column, mask, inner=INNER[0]), weight, (), offset, column, mask)
-        normed = _normed(tiles.load(x, row, column, mask, inner=INNER[1]), mean, inverse, row, None)
+        scaled = affine(tiles.load(dy, row, column, mask, inner=INNER[0]), parameters(weight, column, mask), (), offset)
+        normed = _normed(tiles.load(x, row, column, mask, inner=INNER[1]), center, inverse)
         tiles.store(dx, row, column, (scaled - level - normed * slope) * inverse, mask)
 
 
-def _normed(values: Any, mean: Any, inverse: Any, row: Any, row_mask: Any) -> Any:
+def _normed(values: Any, center: Any, inverse: Any) -> Any:
     """(x - mean) * rstd. Where x is padding it may be anything finite: the gradient beside it is 0."""
-    for array in ct.static_iter(mean):
-        values = values - tiles.load(array, row, 0, row_mask)
+    for tile in ct.static_iter(center):
+        values = values - tile
     return values * inverse
 
 
@@ -230,7 +249,7 @@ def backward_heuristic(m: int, n: int, itemsize: int, target: Target, *, bare: b
         chunked=False,
         rows=rows_per_block(m, columns, elements, target.num_sms),
         columns=columns,
-        ahead=bare or (itemsize == 2 and target.capability < (12, 0)),
+        ahead=bare + (itemsize == 2) >= (2 if target.capability >= (12, 0) else 1),
         hints=Hints(occupancy=per_sm // elements, num_worker_warps=8 if columns >= 4096 else 4),
     )
 
