@@ -59,6 +59,7 @@ def rope_tiles(
     for ids in ct.static_iter(position_ids):
         row = ct.gather(ids, (batch % ids.shape[0], position), mask=position_mask, check_bounds=False)
         row_mask = (row >= 0) & (row < cos.shape[cos.ndim - 2])
+    row = ct.broadcast_to(row, (POSITIONS, HEADS, 1))  # else threads would pass rows of cos and sin to one another
     tables = (cos, sin, _row(cos, batch, row), row_mask)
     if block < q_blocks:
         place, mask = _place(q, batch, position, position_mask, block, HEADS, RAGGED_HEADS, HEADS_DIM)
