@@ -182,18 +182,18 @@ def search_space(
     """The configurations worth timing."""
     default = heuristic(batches, group, keys, size, second, dtype, target)
     if default.heads == 1:
-        kinds = [(default.keys, 1, 8), (default.keys, 2, 4), (2 * default.keys, 2, 4)]
+        kinds = [(default.keys, 1, 8, 0), (default.keys, 2, 4, 0), (2 * default.keys, 2, 4, 0)]
     elif _columns(size) > 256:
-        kinds = [(64, 1, 4), (64, 1, 8), (128, 1, 8)]
+        kinds = [(64, 1, 4, 0), (64, 1, 4, 1), (64, 1, 8, 0), (64, 1, 8, 2), (128, 1, 8, 0), (32, 1, 4, 10)]
     elif default.keys == 64:
-        kinds = [(64, 1, 4), (64, 2, 4), (64, 1, 8)]
+        kinds = [(64, 1, 4, 0), (64, 2, 4, 0), (64, 1, 8, 0)]
     else:
-        kinds = [(64, 1, 4), (64, 2, 4), (64, 4, 4), (128, 1, 4), (128, 2, 4), (128, 1, 8)]
+        kinds = [(64, 1, 4, 0), (64, 2, 4, 0), (64, 4, 4, 0), (128, 1, 4, 0), (128, 2, 4, 0), (128, 1, 8, 0)]
     few = sorted({1, 2, 4, 8, 16, default.splits, 2 * default.splits})
-    for (tile, occupancy, warps), splits in itertools.product(kinds, few):
+    for (tile, occupancy, warps, latency), splits in itertools.product(kinds, few):
         if splits <= max(1, -(-keys // tile)):
             hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-            yield Config(splits=splits, keys=tile, heads=default.heads, hints=hints)
+            yield Config(splits=splits, keys=tile, heads=default.heads, latency=latency, hints=hints)
 
 
 @tuned("attention_decode", space=search_space, bucketed=("batches", "keys"))
