@@ -57,7 +57,8 @@ def _tiles(
         elif dtype == torch.float32 and not tf32:
             steps = steps[1:]
     elif dtype == torch.float32 and not tf32:  # without tensor cores
-        steps, latency = [(64, 64, 16, _EIGHT), (64, 32, 32, _EIGHT)], 4 if asynchronous else 2
+        steps = [(64, 64, 16, _EIGHT), (64, 32, 32 if asynchronous else 16, _EIGHT)]
+        latency = 4 if asynchronous else 2
     elif not asynchronous or dtype == torch.float32:
         steps = [(128, 128, 32, _EIGHT), (64, 64, 32, _EIGHT)]
     elif dtype in FLOAT8 and trans == (False, True):  # as tensor cores take it: else, it is transposed in registers
@@ -90,7 +91,8 @@ def _long_tile(few: int, long: int, dtype: torch.dtype, target: Target) -> GemmC
     """
     columns = max(16, next_power_of_2(few))
     if target.capability[0] not in (9, 10):
-        return GemmConfig(tile=(64, columns, 64 if dtype != torch.float32 else 32), latency=2, hints=_FOUR)
+        depth, hints = 64 if dtype != torch.float32 else 32, _EIGHT if columns == 32 else _FOUR
+        return GemmConfig(tile=(64, columns, depth), latency=2, hints=hints)
     if dtype == torch.float32:
         return GemmConfig(tile=(64, columns, 64), latency=6, hints=_FOUR)
     blocks = -(-long // 64)
