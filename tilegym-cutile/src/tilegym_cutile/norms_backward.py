@@ -69,30 +69,37 @@ def norm_backward_rows(
 
     Each row of a tile has sums of its own for dweight and dbias, so that rows meet only once, at the end.
     """
-    M = rstd.shape[0]
     ROWS, PARTS, SPAN = TILE
-    end = ct.cdiv(M, ROWS)
+    end = ct.cdiv(rstd.shape[0], ROWS)
     column = ct.bid(1) * (PARTS * SPAN) + tiles.whole_rows(0, TILE)[1]
     column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
+
+    def load(tile: Any) -> Any:
+        """Of dy and x as they are stored, which takes fewer registers while they wait; and the rows' statistics."""
+        row = tiles.row_numbers(tile, ROWS)[:, :, None]
+        row_mask = tiles.inside(row, rstd.shape[0], RAGGED_ROWS)
+        mask = tiles.both(row_mask, column_mask)
+        dy_tile = tiles.load_as_stored(dy, row, column, mask, inner=INNER[0])
+        x_tile = tiles.load_as_stored(x, row, column, mask, inner=INNER[1])
+        return dy_tile, x_tile, _center(mean, row, row_mask), tiles.load(rstd, row, 0, row_mask)
+
     weight_sum = ct.zeros(TILE, dtype=ct.float32)
     bias_sum = ct.zeros(TILE, dtype=ct.float32)
     if AHEAD:
-        following = _load(dy, x, mean, rstd, ct.bid(0), column, column_mask, INNER, ROWS, RAGGED_ROWS)
+        following = load(ct.bid(0))
     for tile in range(ct.bid(0), end, ct.num_blocks(0)):
         if AHEAD:
-            loaded, number = following, min(tile + ct.num_blocks(0), end - 1)
-            following = _load(dy, x, mean, rstd, number, column, column_mask, INNER, ROWS, RAGGED_ROWS)
+            dy_tile, x_tile, center, inverse = following
+            following = load(min(tile + ct.num_blocks(0), end - 1))
         else:
-            loaded = _load(dy, x, mean, rstd, tile, column, column_mask, INNER, ROWS, RAGGED_ROWS)
-        dy_tile, x_tile, center, inverse = loaded
+            dy_tile, x_tile, center, inverse = load(tile)
         row = tiles.row_numbers(tile, ROWS)[:, :, None]
-        row_mask = tiles.inside(row, M, RAGGED_ROWS)
+        row_mask = tiles.inside(row, rstd.shape[0], RAGGED_ROWS)
         gradient = ct.astype(dy_tile, ct.float32)
         normed = _normed(ct.astype(x_tile, ct.float32), center, inverse)
         for array in ct.static_iter(dx):
             scaled = affine(gradient, parameters(weight, column, column_mask), (), offset)
-            if not FIXED:
-                scaled = scaled - _means(scaled, normed, mean, per_column)
+            scaled = scaled if FIXED else _without_means(scaled, normed, mean, per_column)
             tiles.store(array, row, column, scaled * inverse, tiles.both(row_mask, column_mask))
         for _ in ct.static_iter(dweight):
             weight_sum += gradient * normed
@@ -104,30 +111,6 @@ def norm_backward_rows(
         tiles.store(array, ct.bid(0), column, ct.sum(bias_sum, axis=0, keepdims=True), column_mask)
 
 
-def _load(
-    dy: Any,
-    x: Any,
-    mean: Any,
-    rstd: Any,
-    tile: Any,
-    column: Any,
-    column_mask: Any,
-    INNER: Any,
-    ROWS: int,
-    RAGGED_ROWS: bool,
-) -> Any:
-    """A tile of dy and of x, in their own dtypes, which take fewer registers while they wait; the rows' statistics."""
-    row = tiles.row_numbers(tile, ROWS)[:, :, None]
-    row_mask = tiles.inside(row, rstd.shape[0], RAGGED_ROWS)
-    mask = tiles.both(row_mask, column_mask)
-    return (
-        tiles.load_as_stored(dy, row, column, mask, inner=INNER[0]),
-        tiles.load_as_stored(x, row, column, mask, inner=INNER[1]),
-        _center(mean, row, row_mask),
-        tiles.load(rstd, row, 0, row_mask),
-    )
-
-
 def _center(mean: Any, row: Any, row_mask: Any) -> Any:
     """The rows' means, in a tuple as the array is."""
     found: Any = ()
@@ -136,12 +119,14 @@ def _center(mean: Any, row: Any, row_mask: Any) -> Any:
     return found
 
 
-def _means(scaled: Any, normed: Any, mean: Any, per_column: Any) -> Any:
-    """The mean of g over each row, if the norm takes the mean off, plus normed * the mean of g * normed."""
+def _without_means(scaled: Any, normed: Any, mean: Any, per_column: Any) -> Any:
+    """Of each row g, less normed * the mean of g * normed, and less the mean of g if the norm takes the mean off."""
     if len(mean):
         slope, level = tiles.sums_of_row(scaled * normed, scaled)
-        return level * per_column + normed * (slope * per_column)
-    return normed * (tiles.sum_of_row(scaled * normed) * per_column)
+        scaled = scaled - level * per_column
+    else:
+        slope = tiles.sum_of_row(scaled * normed)
+    return scaled - normed * (slope * per_column)
 
 
 @ct.kernel
