@@ -107,3 +107,20 @@ def test_a_group_copies_its_unaligned_members_if_it_is_large_in_all():
     assert all(loaded_as_blocks(*xs, *ys))
     launches = launches_of(GROUP_GEMM, group_A=[meta(16, ODD)] * 4, group_B=[meta(ODD, ODD)] * 4)
     assert names(launches) == ["group_gemm_tiles"]
+
+
+FAR_APART = torch.empty_strided((2, 1024), (2**31, 1), dtype=torch.bfloat16, device="meta")
+
+
+@pytest.mark.parametrize(
+    "given", [{"a": FAR_APART}, {"b": FAR_APART.mT}, {"residual": FAR_APART}, {"a": FAR_APART, "residual": FAR_APART}]
+)
+def test_a_product_takes_strides_beyond_32_bits(given):
+    launches = launches_of(MATMUL, **{"a": meta(2, EVEN), "b": meta(EVEN, EVEN)} | given)
+    assert names(launches)[0] == "gemm_tiles_wide"
+
+
+def test_a_group_takes_strides_beyond_32_bits():
+    """One by one: the arrays of a list have 32 bits."""
+    launches = launches_of(GROUP_GEMM, group_A=[FAR_APART, meta(2, EVEN)], group_B=[meta(EVEN, EVEN)] * 2)
+    assert names(launches) == ["gemm_tiles_wide", "gemm_tiles"]

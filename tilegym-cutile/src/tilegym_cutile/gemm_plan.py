@@ -131,7 +131,7 @@ def plan(
     tiles = count_tiles(config, m, n, matrices) * config.splits
     at_once = target.num_sms * (config.hints.occupancy or 1) // (config.hints.num_ctas or 1)
     grid = min(tiles, at_once) if persistent else tiles
-    narrow = all(fits(one.shape, one.strides) for one in (a, b, c))
+    narrow = all(fits(one.shape, one.strides) for one in (a, b, c, residual) if one is not None)
     stored = (c.is_blocked, residual is None or residual.is_blocked)
     number, split = _ACTIVATIONS[activation], config.splits > 1
     parts_blocked = n * torch.float32.itemsize % _ALIGNMENT == 0

@@ -13,6 +13,7 @@ from tilegym_cutile.elementwise import copy
 from tilegym_cutile.gemm_config import copies_pay, count_tiles, fills, group_heuristic
 from tilegym_cutile.gemm_plan import Form, multiplied_in, plan
 from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
+from tilegym_cutile.wide import has_32_bits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,21 +105,27 @@ def multiply_group(
 ) -> None:
     """Compute c = a @ b for each (a, b, c) that has terms and elements; all a have one dtype, all b and all c too.
 
-    In one launch; in one each where each keeps the device busy by itself, and while a CUDA graph is captured.
+    In one launch; in one each where each keeps the device busy by itself, while a CUDA graph is captured, and where a
+    stride is beyond 32 bits, which arrays in lists do not have.
     """
     members = [(a, b, c) for a, b, c in group if a.numel() and c.numel()]
     if not members:
         return
     target = target_of(members[0][2])
+    how: dict[str, Any] = {"tf32": tf32, "persistent": persistent, "use_tma": use_tma}
     if all(fills(c.numel(), target) for _, _, c in members) or is_captured(members[0][2]):
         for a, b, c in members:
-            multiply(a, b, c, trans_a=trans_a, trans_b=trans_b, tf32=tf32, persistent=persistent, use_tma=use_tma)
+            multiply(a, b, c, trans_a=trans_a, trans_b=trans_b, **how)
         return
     xs, x_forms, trans_a = _all_in_order([a for a, _, _ in members], trans_a)
     ys, y_forms, trans_b = _all_in_order([b for _, b, _ in members], trans_b)
     cs, c_forms, turned = _all_in_order([c for _, _, c in members], False)
     if turned:  # the transposes are computed
         xs, x_forms, trans_a, ys, y_forms, trans_b = ys, y_forms, not trans_b, xs, x_forms, not trans_a
+    if not all(has_32_bits(form.shape, form.strides) for form in (*x_forms, *y_forms, *c_forms)):
+        for x, y, c in zip(xs, ys, cs, strict=True):
+            multiply(x, y, c, trans_a=trans_a, trans_b=trans_b, **how)
+        return
     if use_tma:
         products = sum([c.numel() * x.shape[0 if trans_a else 1] for x, c in zip(xs, cs, strict=True)])
         (xs, x_forms), (ys, y_forms) = _all_aligned((xs, x_forms), (ys, y_forms), products, target)
@@ -131,8 +138,8 @@ def multiply_group(
     config = group_heuristic(rows, columns, len(cs), trans, dtype, tf32, all(blocked), target)
     tiles = sum([count_tiles(config, m, n, 1) for m, n in sizes])
     grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
-    how = (trans, (*blocked, stored), tf32, config.tile, config.group, config.latency)
-    launch(gemm.group_gemm_tiles, (grid,), (xs, ys, cs, len(cs), *how), hints=config.hints)
+    constants = (trans, (*blocked, stored), tf32, config.tile, config.group, config.latency)
+    launch(gemm.group_gemm_tiles, (grid,), (xs, ys, cs, len(cs), *constants), hints=config.hints)
 
 
 def why_no_float8(a: Tensor, *_: Any) -> str | None:

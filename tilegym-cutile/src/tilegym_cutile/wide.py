@@ -29,10 +29,14 @@ def fits_tma(*tensors: Tensor) -> bool:
 
 def fits(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether sizes and strides have 32 bits, and no dimension is expanded; alignment is the compiler's matter."""
-    return all(
-        max(size, stride) < _BEYOND_INT32 and (stride > 0 or size <= 1)
-        for size, stride in zip(shape, strides, strict=True)
+    return has_32_bits(shape, strides) and all(
+        stride > 0 or size <= 1 for size, stride in zip(shape, strides, strict=True)
     )
+
+
+def has_32_bits(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether sizes and strides have 32 bits, so that a kernel's `ct.Array` holds them."""
+    return max(*shape, *strides) < _BEYOND_INT32
 
 
 def widened(kernel: ct.kernel) -> ct.kernel:
