@@ -181,6 +181,14 @@ def test_tf32_rounds_the_operands(backend):
     assert torch.equal(matmul(a, torch.ones_like(a).t(), backend=backend), torch.full((16, 16), 64.0, device=a.device))
 
 
+@pytest.mark.parametrize("backend", ["torch", "cutile-cpu", pytest.param("cutile", marks=pytest.mark.gpu)])
+def test_gradients_pass_relu_where_it_was_given_nan(backend):
+    """As they pass torch's own, and the op relu."""
+    a = torch.tensor([[math.nan], [-1.0], [2.0]], device=device_of(backend), requires_grad=True)
+    matmul(a, torch.ones_like(a[:1]), activation="relu", backend=backend).sum().backward()
+    assert a.grad.tolist() == [[1.0], [0.0], [1.0]]
+
+
 @pytest.mark.gpu
 def test_more_elements_than_31_bits_count():
     """The last rows of a product with 2^31 and more elements, and of operands that have as many."""

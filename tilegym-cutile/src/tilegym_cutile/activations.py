@@ -1,4 +1,4 @@
-"""Activations and their slopes, as tile functions: what gelu and the gated activations share.
+"""Activations, their slopes and gradients, as tile functions: what their own ops, gated ones and products share.
 
 SiLU and both forms of GELU are x * sigmoid(...). GELU's normal distribution has no closed form, and cuTile no erf, so
 its logit is a fitted polynomial: that keeps the left tail, where 1 + erf cancels, as precise as the rest.
@@ -81,6 +81,26 @@ def gelu_tanh_and_slope(x: Any) -> Any:
     sigmoid = ct.where(x < 0, smaller, larger)
     logit_slope = 3 * _LOGIT_TANH[0] * square + _LOGIT_TANH[1]
     return x * sigmoid, sigmoid + x * (larger * smaller * logit_slope)
+
+
+def relu_gradient(dy: Any, x: Any) -> Any:
+    """The gradient of ReLU's argument x, which may be its result instead; where x is NaN, dy, as PyTorch has it."""
+    return ct.where(x <= 0.0, 0.0, dy)
+
+
+def silu_gradient(dy: Any, x: Any) -> Any:
+    """The gradient of SiLU's argument."""
+    return dy * silu_and_slope(x)[1]
+
+
+def gelu_gradient(dy: Any, x: Any) -> Any:
+    """The gradient of GELU's argument."""
+    return dy * gelu_and_slope(x)[1]
+
+
+def gelu_tanh_gradient(dy: Any, x: Any) -> Any:
+    """The gradient of the argument of GELU in tanh's form."""
+    return dy * gelu_tanh_and_slope(x)[1]
 
 
 def _sigmoid(x: Any, coefficients: Any) -> Any:

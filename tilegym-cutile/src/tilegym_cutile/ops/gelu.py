@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,21 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def _gradient(dy: Any, x: Any) -> Any:
-    return dy * activations.gelu_and_slope(x)[1]
-
-
-def _gradient_tanh(dy: Any, x: Any) -> Any:
-    return dy * activations.gelu_tanh_and_slope(x)[1]
-
-
 _FORWARD = {
     "none": forward_kernel("gelu_tiles", activations.gelu),
     "tanh": forward_kernel("gelu_tanh_tiles", activations.gelu_tanh),
 }
 _BACKWARD = {
-    "none": backward_kernel("gelu_backward_tiles", _gradient),
-    "tanh": backward_kernel("gelu_tanh_backward_tiles", _gradient_tanh),
+    "none": backward_kernel("gelu_backward_tiles", activations.gelu_gradient),
+    "tanh": backward_kernel("gelu_tanh_backward_tiles", activations.gelu_tanh_gradient),
 }
 
 

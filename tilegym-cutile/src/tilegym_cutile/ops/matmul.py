@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import cuda.tile as ct
 import torch
 
 from tilegym import register_backward, register_impl
@@ -86,27 +85,11 @@ def _given(*tensors: Tensor | None) -> tuple[Tensor, ...]:
     return tuple([one for one in tensors if one is not None])
 
 
-def _of_relu(dy: Any, x: Any) -> Any:
-    return ct.where(x > 0, dy, 0.0)
-
-
-def _of_silu(dy: Any, x: Any) -> Any:
-    return dy * activations.silu_and_slope(x)[1]
-
-
-def _of_gelu(dy: Any, x: Any) -> Any:
-    return dy * activations.gelu_and_slope(x)[1]
-
-
-def _of_gelu_tanh(dy: Any, x: Any) -> Any:
-    return dy * activations.gelu_tanh_and_slope(x)[1]
-
-
-_SLOPES = {
-    "relu": backward_kernel("matmul_relu_backward_tiles", _of_relu),
-    "silu": backward_kernel("matmul_silu_backward_tiles", _of_silu),
-    "gelu": backward_kernel("matmul_gelu_backward_tiles", _of_gelu),
-    "gelu_tanh": backward_kernel("matmul_gelu_tanh_backward_tiles", _of_gelu_tanh),
+_GRADIENTS = {
+    "relu": backward_kernel("matmul_relu_backward_tiles", activations.relu_gradient),
+    "silu": backward_kernel("matmul_silu_backward_tiles", activations.silu_gradient),
+    "gelu": backward_kernel("matmul_gelu_backward_tiles", activations.gelu_gradient),
+    "gelu_tanh": backward_kernel("matmul_gelu_tanh_backward_tiles", activations.gelu_tanh_gradient),
 }
 
 
@@ -135,7 +118,7 @@ def matmul_backward(
     inner = grad_output
     if activation is not None:
         inner = torch.empty_like(preactivation)
-        run(_SLOPES[activation], in_step(grad_output, preactivation, inner))
+        run(_GRADIENTS[activation], in_step(grad_output, preactivation, inner))
     after = Epilogue(scales=_given(scale_a, scale_b))
     if da is not None:
         multiply(inner, b, da.mT if trans_a else da, trans_b=not trans_b, after=after, tf32=tf32)

@@ -8,6 +8,7 @@ import cuda.tile as ct
 import torch
 
 from tilegym import register_backward, register_impl
+from tilegym_cutile import activations
 from tilegym_cutile.elementwise import backward_kernel, forward_kernel, in_step, run
 
 if TYPE_CHECKING:
@@ -18,12 +19,8 @@ def _value(x: Any, dtype: Any) -> Any:  # noqa: ARG001 - exact in any
     return ct.maximum(x, 0.0, propagate_nan=True)
 
 
-def _gradient(dy: Any, y: Any) -> Any:
-    return ct.where(y <= 0.0, 0.0, dy)
-
-
 _FORWARD = forward_kernel("relu_tiles", _value)
-_BACKWARD = backward_kernel("relu_backward_tiles", _gradient)
+_BACKWARD = backward_kernel("relu_backward_tiles", activations.relu_gradient)
 
 
 @register_impl("relu", backend="cutile")
