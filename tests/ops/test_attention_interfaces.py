@@ -110,6 +110,17 @@ def test_what_is_causal_is_said_by_the_call_or_the_module():
         torch.testing.assert_close(function(object(), q, k, v, None)[0], expected(q, k, v).transpose(1, 2))
 
 
+@pytest.mark.parametrize("make", [get_fmha_interface, get_fmha_gemma3_interface])
+def test_queries_that_continue_a_cache_are_refused(make):
+    """The ops would take them for the first positions; if all keys are seen, it does not matter."""
+    (q, k, v), function = qkv(7), make()
+    for more in ({}, {"sliding_window": 3, "is_causal": False}):
+        with pytest.raises(ArgumentValueError, match=f"{make.__name__}: several queries must be as .*, got 7 and 20"):
+            function(MODULE, q, k, v, None, **more)
+    output, _ = function(MODULE, q, k, v, None, is_causal=False)
+    torch.testing.assert_close(output, expected(q, k, v, causal=False).transpose(1, 2))
+
+
 @pytest.mark.parametrize(
     ("queries", "op"), [(20, "attention_sink"), (7, "attention_sink"), (1, "attention_sink_decode")]
 )

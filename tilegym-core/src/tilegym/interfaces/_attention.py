@@ -40,6 +40,21 @@ def is_causal_of(module: object, is_causal: bool | None) -> bool:
     return bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
 
 
+def check_positions(interface: str, queries: int, keys: int, *, limited: bool) -> None:
+    """Refuse several queries beside more keys, as in a cache, if what they see is limited, so that positions count.
+
+    Hugging Face's queries are the last positions; the ops, which know no start, would take them for the first ones.
+
+    Raises:
+        ArgumentValueError: it is such a call.
+    """
+    if limited and 1 < queries != keys:
+        raise ArgumentValueError(
+            f"{interface}: several queries must be as many as the keys, got {queries} and {keys}: the op is not told "
+            "where the first query stands; give queries that continue a cache one at a time"
+        )
+
+
 def last_keys(k: Tensor, v: Tensor, window: int | None) -> tuple[Tensor, Tensor]:
     """The last `window` of keys and values (B, Hk, Sk, D), as views: those that one query at the end sees."""
     return (k, v) if window is None else (k[:, :, -window:], v[:, :, -window:])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tilegym.errors import ArgumentValueError
 from tilegym.interfaces._attention import (
     check_hugging_face,
+    check_positions,
     checked_window,
     is_causal_of,
     last_keys,
@@ -34,7 +35,8 @@ def get_fmha_gemma3_interface(
     get_fmha_gemma3_interface())`; what else Hugging Face passes is dropped. query: (B, H, S, D), key, value:
     (B, Hk, Sk, D). It returns the output, (B, S, H, D), and None for the weights. A sliding window of W keys, which is
     `window_size` W - 1 of the ops, counts the query's own; the one query of a decode step stands at the last key. A
-    soft cap that is not given is `module.attn_logit_softcapping`. A mask or dropout is refused.
+    soft cap that is not given is `module.attn_logit_softcapping`. A mask or dropout is refused, and so are several
+    queries beside more keys, unless they see all of them.
 
     Args:
         backend: binds the function to a backend; None: each call chooses.
@@ -60,12 +62,13 @@ def get_fmha_gemma3_interface(
         **_: Any,
     ) -> tuple[Tensor, None]:
         check_hugging_face(_NAME, dropout, attention_mask=attention_mask)
-        window = checked_window(_NAME, sliding_window)
+        window, causal = checked_window(_NAME, sliding_window), is_causal_of(module, is_causal)
+        check_positions(_NAME, query.shape[2], key.shape[2], limited=causal or window is not None)
         cap = getattr(module, "attn_logit_softcapping", None) if softcap is None else softcap
         if query.shape[2] != 1:
             if window == 1:
                 raise ArgumentValueError(f"{_NAME}: sliding_window must be at least 2 for several queries, got 1")
-            args = scaling, 0 if window is None else window - 1, cap, is_causal_of(module, is_causal)
+            args = scaling, 0 if window is None else window - 1, cap, causal
             output = gemma_attention(query, key, value, *args, **chosen)
         else:
             keys, values = last_keys(key, value, window)

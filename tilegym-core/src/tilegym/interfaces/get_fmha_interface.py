@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilegym.interfaces._attention import check_hugging_face, checked_window, is_causal_of, last_keys, options
+from tilegym.interfaces._attention import (
+    check_hugging_face,
+    check_positions,
+    checked_window,
+    is_causal_of,
+    last_keys,
+    options,
+)
 from tilegym.interfaces._bound import named
 from tilegym.interfaces.fmha_interface import fmha_interface
 from tilegym.ops import swa_attention
@@ -24,7 +31,7 @@ def get_fmha_interface(backend: str | None = None, kernel_configs: Any = None) -
     **kwargs)`, to be registered as `transformers.AttentionInterface.register("tilegym", get_fmha_interface())`; what
     else Hugging Face passes is dropped. query: (B, H, S, D), key, value: (B, Hk, Sk, D). It returns the output,
     (B, S, H, D), and None for the weights. The one query of a decode step sees all keys, or the last `sliding_window`.
-    A mask, dropout or a soft cap is refused.
+    A mask, dropout or a soft cap is refused, and so are several queries beside more keys, unless they see all of them.
 
     Args:
         backend: binds the function to a backend; None: each call chooses.
@@ -51,6 +58,7 @@ def get_fmha_interface(backend: str | None = None, kernel_configs: Any = None) -
     ) -> tuple[Tensor, None]:
         check_hugging_face(_NAME, dropout, attention_mask=attention_mask, softcap=softcap)
         window, causal = checked_window(_NAME, sliding_window), is_causal_of(module, is_causal)
+        check_positions(_NAME, query.shape[2], key.shape[2], limited=causal or window is not None)
         if window is not None and query.shape[2] != 1:
             output = swa_attention(query, key, value, window, scaling, causal, **chosen)
         else:
