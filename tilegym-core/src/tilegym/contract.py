@@ -119,7 +119,7 @@ class Contract:
     """Empty outputs of the right shape, dtype, strides and device, from canonical arguments."""
     # The functions above return a tensor or a list of them, or a tuple of such as `outputs` names.
     samples: Callable[[], Iterable[Sample]]
-    """The cases that tests and tuning share."""
+    """The cases that all tests share."""
     bytes_moved: Callable[..., int]
     """Bytes that must be read and written at the least, from canonical arguments."""
     flops: Callable[..., int]
