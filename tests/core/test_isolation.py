@@ -75,6 +75,10 @@ REFUSED = {
         PLUGIN + backends("name='bad', probe='yes'"),
         "probe must be a function or None, got 'yes'",
     ),
+    "compiles ahead by a text": (
+        PLUGIN + backends("name='bad', compile_ahead='yes'"),
+        "compile_ahead must be a function or None, got 'yes'",
+    ),
     "declares one name twice": (
         PLUGIN + backends("name='bad'", "name='two', aliases=('bad',)"),
         "more than one backend as bad",

@@ -116,7 +116,8 @@ def _checked_backend(backend: Backend) -> Backend:
             raise RegistrationError(f"backend {name!r}: {what} must be a tuple of strings, got {values!r}")
     if not isinstance(backend.priority, int):
         raise RegistrationError(f"backend {name!r}: priority must be an int, got {backend.priority!r}")
-    for what, function in (("probe", backend.probe), ("setup", backend.setup), ("facts", backend.facts)):
+    for what in ("probe", "setup", "facts", "compile_ahead"):
+        function = getattr(backend, what)
         if function is not None and not callable(function):
             raise RegistrationError(f"backend {name!r}: {what} must be a function or None, got {function!r}")
     aliases = tuple(checked_backend_name(alias) for alias in backend.aliases)
