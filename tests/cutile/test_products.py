@@ -11,7 +11,7 @@ from tilegym.testing import load_implementation
 from tilegym_cutile.gemm_plan import Form
 from tilegym_cutile.products import multiply
 from tilegym_cutile.runtime import recording
-from tilegym_cutile.signature import annotated_function
+from tilegym_cutile.signature import name_of
 
 MATMUL, BMM, GROUP_GEMM = (load_implementation(op, "cutile") for op in ("matmul", "bmm", "group_gemm"))
 COPY, PRODUCT = "copy_tiles", "gemm_tiles"
@@ -25,7 +25,7 @@ def meta(*shape, dtype=torch.bfloat16):
 def launches_of(function, **arguments):
     with recording(arch="sm_90") as launches:
         function(arguments)
-    return [(annotated_function(one.kernel).pyfunc.__name__, one.args) for one in launches]
+    return [(name_of(one.kernel), one.args) for one in launches]
 
 
 def names(launches):

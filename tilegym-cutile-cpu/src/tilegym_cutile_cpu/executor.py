@@ -15,7 +15,7 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tilegym_cutile.signature import annotated_function, constraints
+from tilegym_cutile.signature import annotated_function, constraints, name_of
 from tilegym_cutile_cpu.config import sanitize_by_default
 from tilegym_cutile_cpu.errors import LaunchError
 from tilegym_cutile_cpu.interpreter import bind, program, run
@@ -68,7 +68,7 @@ def launch(
     """
     if not isinstance(kernel, ct.kernel):
         raise LaunchError(f"expected a function decorated with @ct.kernel, got {type(kernel).__name__}")
-    name = annotated_function(kernel).pyfunc.__name__
+    name = name_of(kernel)
     dims = _grid(grid, name)
     args = tuple(args)
     for tensor in _tensors(args):

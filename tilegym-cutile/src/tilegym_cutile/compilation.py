@@ -25,6 +25,7 @@ from tilegym.testing import load_implementation, materialize
 from tilegym_cutile import toolchain
 from tilegym_cutile.cubin import Usage, usage
 from tilegym_cutile.runtime import ARCHITECTURES, Launch, recording
+from tilegym_cutile.signature import annotated_function, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,12 +48,12 @@ class Case:
     @property
     def kernel(self) -> str:
         """The kernel's name."""
-        return str(self.launch.kernel._annotated_function.pyfunc.__name__)  # noqa: SLF001 - it has no public name
+        return name_of(self.launch.kernel)
 
     @property
     def hints(self) -> dict[str, Any]:
         """The compiler hints that are set."""
-        options = dataclasses.asdict(self.launch.kernel._compiler_options)  # noqa: SLF001 - as above
+        options = dataclasses.asdict(self.launch.kernel._compiler_options)  # noqa: SLF001 - no public name
         return {name: value for name, value in options.items() if value is not None and name != "opt_level"}
 
     @property
@@ -145,11 +146,11 @@ def compile_case(case: Case, arch: str) -> Compiled:
     signature = case.launch.signature
     started = time.perf_counter()
     try:
-        result = compile_tile(
-            kernel._annotated_function,  # noqa: SLF001 - export_kernel, the public way, writes files only
+        result = compile_tile(  # export_kernel, the public way, writes files only
+            annotated_function(kernel),
             (signature,),
             sm_arch=arch,
-            compiler_options=kernel._compiler_options,  # noqa: SLF001 - as above
+            compiler_options=kernel._compiler_options,  # noqa: SLF001 - no public name
         )
     except (ct.TileError, OSError) as error:
         raise CompilationError(_explained(case, arch, error)) from error

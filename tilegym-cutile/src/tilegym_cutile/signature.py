@@ -40,7 +40,7 @@ _SPECIALIZED_RANK = 5  # arrays of a higher rank get no per-dimension assumption
 def signature(kernel: ct.kernel, args: Sequence[Any]) -> KernelSignature:
     """The signature under which `ct.launch` would compile `kernel` for `args`, its symbol included."""
     unnamed = KernelSignature(constraints(kernel, args), CallingConvention.cutile_python_v2())
-    return unnamed.with_mangled_symbol(annotated_function(kernel).pyfunc.__name__)
+    return unnamed.with_mangled_symbol(name_of(kernel))
 
 
 def constraints(kernel: ct.kernel, args: Sequence[Any]) -> list[Constraint]:
@@ -59,6 +59,11 @@ def annotated_function(kernel: ct.kernel) -> AnnotatedFunction:
     """The Python function of a kernel, with what its parameters' annotations say."""
     function: AnnotatedFunction = kernel._annotated_function  # noqa: SLF001 - no public name
     return function
+
+
+def name_of(kernel: ct.kernel) -> str:
+    """The name of a kernel: that of its Python function."""
+    return str(annotated_function(kernel).pyfunc.__name__)
 
 
 def _constraint(value: Any, node: ParameterAnnotationNode, name: str) -> Constraint:

@@ -33,7 +33,7 @@ import torch
 
 from tilegym.errors import RegistrationError
 from tilegym_cutile import tables
-from tilegym_cutile.signature import annotated_function
+from tilegym_cutile.signature import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -196,7 +196,7 @@ def _text(value: Any) -> str:
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     if isinstance(value, ct.kernel):
-        return str(annotated_function(value).pyfunc.__name__)
+        return name_of(value)
     if isinstance(value, tuple):
         return f"({','.join(map(_text, value))})"
     raise TypeError(
