@@ -58,7 +58,7 @@ def test_launch_goes_to_the_executor_of_the_tensors_device(made):
 
 def test_device_is_that_of_the_first_tensor_however_deep(made):
     x = torch.empty(3, device="meta")
-    launch(nothing, (1,), (2, ((), (x,)), torch.empty(3), 4))
+    launch(nothing, (1,), (2, (3, 4), ((), (x,)), torch.empty(3), 4))
     assert len(made[0].launches) == 1
 
 

@@ -150,7 +150,11 @@ def launch(kernel: ct.kernel, grid: Grid, args: tuple[Any, ...], *, hints: Hints
     """Run `kernel` over `grid` on the device of the first tensor in `args`, on that device's current stream."""
     if hints is not None:
         kernel = with_hints(kernel, hints)
-    executor_of(_first_tensor(args)).launch(kernel, grid, args)
+    tensor = _first_tensor(args)
+    if tensor is None:
+        msg = f"launch() takes its device from the first tensor among the kernel's arguments: there is none in {args!r}"
+        raise TypeError(msg)
+    executor_of(tensor).launch(kernel, grid, args)
 
 
 _hinted: dict[tuple[ct.kernel, Hints], ct.kernel] = {}
@@ -167,14 +171,13 @@ def with_hints(kernel: ct.kernel, hints: Hints) -> ct.kernel:
     return hinted
 
 
-def _first_tensor(args: Sequence[Any]) -> Tensor:
+def _first_tensor(args: Sequence[Any]) -> Tensor | None:
     for arg in args:
         if isinstance(arg, torch.Tensor):
             return arg
-        if isinstance(arg, (list, tuple)) and arg:
-            return _first_tensor(arg)
-    msg = f"launch() takes its device from the first tensor among the kernel's arguments: there is none in {args!r}"
-    raise TypeError(msg)
+        if isinstance(arg, (list, tuple)) and (found := _first_tensor(arg)) is not None:
+            return found
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
