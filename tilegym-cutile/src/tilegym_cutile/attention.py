@@ -18,7 +18,7 @@ from tilegym_cutile import attention_tiles as at
 from tilegym_cutile import soft_caps, tiles
 from tilegym_cutile.attention_config import forward_heuristic, tile_columns
 from tilegym_cutile.rows import next_power_of_2
-from tilegym_cutile.runtime import launch, target_of
+from tilegym_cutile.runtime import launch, optional, target_of
 from tilegym_cutile.wide import fits_tma, widened
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Attention:
     def optional(self) -> tuple[tuple[Tensor, ...], ...]:
         """The arrays that may be absent, in tuples: second, sinks, start_at."""
         start_at = () if self.start_at is None else (self.start_at.as_strided((1,), (1,)),)
-        return self.second or (), () if self.sinks is None else (self.sinks,), start_at
+        return self.second or (), optional(self.sinks), start_at
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, of: Attention) -> Tensor:
@@ -189,9 +189,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, out: Tensor, of: Attention, lse: Ten
     columns, rows, causal = tile_columns(size), batch * heads * queries, of.ends != (False, False)
     what = (rows, of.seen(keys), columns, of.columns, q.dtype, target_of(q))
     config = forward_heuristic(*what, causal=causal, capped=of.capped)
-    arrays = (q, k, v, *of.optional, out, () if lse is None else (lse,))
+    second, sinks, start_at = of.optional
+    arrays = (q, k, v, second, sinks, start_at, out, optional(lse))
     numbers = (heads // k.shape[1], *of.factors, *of.window)
     constants = (*config.constants(columns, of.columns), of.ends, *of.transform)
     grid = (batch * heads * -(-queries // config.queries),)
-    kernel = attention_forward if fits_tma(q, k, v, out, *arrays[3]) else _forward_of_any_size
+    kernel = attention_forward if fits_tma(q, k, v, out, *second) else _forward_of_any_size
     launch(kernel, grid, (*arrays, *numbers, *constants), hints=config.hints)

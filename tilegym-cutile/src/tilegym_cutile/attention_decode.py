@@ -21,7 +21,7 @@ import torch
 from tilegym_cutile import soft_caps
 from tilegym_cutile.attention_tiles import LOG2E, LOWEST, exponent_of_sink, hint, tanh
 from tilegym_cutile.rows import next_power_of_2
-from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.runtime import Hints, Target, launch, optional, target_of
 from tilegym_cutile.splits import reduce_splits
 from tilegym_cutile.tuning import tuned
 from tilegym_cutile.wide import fits_tma, widened
@@ -340,18 +340,13 @@ def _launch(
     batch, kv_heads, group, size = q.shape
     out, lse = results
     splits = out.shape[3]
-    values, second, keys = _optional(v), scores.second or (), k.shape[2]
+    values, second, keys = optional(v), scores.second or (), k.shape[2]
     past = max(0, scores.position - (keys - 1))  # of a query past the last key, so much of the window holds no key
     window = max(0, min(scores.window - past, _FARTHEST)) if scores.window else _FARTHEST
     position = max(-1, scores.position - past)
     columns = _columns(size), max(16, next_power_of_2(second[1].shape[3])) if second else 0
     kernel = decode_tiles if fits_tma(q, k, *values, *second[1:], out) else decode_tiles_of_any_size
-    arrays = (q, k, values, second, _optional(scores.sinks), _optional(scores.start), out, _optional(lse))
+    arrays = (q, k, values, second, optional(scores.sinks), optional(scores.start), out, optional(lse))
     constants = (scores.capped, config.keys, config.heads, *columns, config.latency)
     grid = (batch * kv_heads * -(-group // config.heads), splits)
     launch(kernel, grid, (*arrays, position, window, splits, scores.factors, *constants), hints=config.hints)
-
-
-def _optional(tensor: Tensor | None) -> tuple[Tensor, ...]:
-    """A kernel's argument that may be absent: a tuple, which is empty without it."""
-    return () if tensor is None else (tensor,)

@@ -12,7 +12,7 @@ from tilegym_cutile import gemm
 from tilegym_cutile.elementwise import copy
 from tilegym_cutile.gemm_config import copies_pay, count_tiles, fills, group_heuristic
 from tilegym_cutile.gemm_plan import Form, multiplied_in, plan
-from tilegym_cutile.runtime import executor_of, is_captured, launch, target_of
+from tilegym_cutile.runtime import executor_of, is_captured, launch, optional, target_of
 from tilegym_cutile.wide import has_32_bits
 
 if TYPE_CHECKING:
@@ -152,8 +152,7 @@ def why_no_float8(a: Tensor, *_: Any) -> str | None:
 def _tensors(epilogue: Epilogue) -> tuple[tuple[Tensor, ...], ...]:
     """Those of an epilogue as kernels take them."""
     scales = tuple([scale.as_strided((1,), (1,)) for scale in epilogue.scales])
-    others = (epilogue.bias, epilogue.residual, epilogue.preactivation)
-    return scales, *[() if one is None else (one,) for one in others]
+    return scales, optional(epilogue.bias), optional(epilogue.residual), optional(epilogue.preactivation)
 
 
 def _all_aligned(xs: _Operands, ys: _Operands, products: int, target: Target) -> tuple[_Operands, _Operands]:

@@ -157,6 +157,11 @@ def launch(kernel: ct.kernel, grid: Grid, args: tuple[Any, ...], *, hints: Hints
     executor_of(tensor).launch(kernel, grid, args)
 
 
+def optional(tensor: Tensor | None) -> tuple[Tensor, ...]:
+    """A kernel's argument that may be absent: a tuple, which is empty without it."""
+    return () if tensor is None else (tensor,)
+
+
 _hinted: dict[tuple[ct.kernel, Hints], ct.kernel] = {}
 
 

@@ -11,7 +11,7 @@ import cuda.tile as ct
 from tilegym_cutile import tiles
 from tilegym_cutile.attention_tiles import LOWEST
 from tilegym_cutile.rows import next_power_of_2
-from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.runtime import Hints, Target, launch, optional, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.tuning import tuned
 
@@ -94,6 +94,6 @@ def reduce_splits(partials: Tensor, lse: Tensor, out: Tensor, out_lse: Tensor | 
     splits = lse.shape[2]
     config = heuristic(batch * heads, splits, size, target_of(out))
     columns = next_power_of_2(size)
-    arrays = (partials, lse, out, () if out_lse is None else (out_lse,))
+    arrays = (partials, lse, out, optional(out_lse))
     ragged = (splits % config.splits != 0, size != columns)
     launch(reduce_splits_tiles, (batch * heads,), (*arrays, config.splits, columns, ragged), hints=config.hints)

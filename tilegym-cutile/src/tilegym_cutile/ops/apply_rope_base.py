@@ -12,7 +12,7 @@ import torch
 from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import next_power_of_2, rows_per_block
-from tilegym_cutile.runtime import Hints, Target, launch, target_of
+from tilegym_cutile.runtime import Hints, Target, launch, optional, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.tuning import tuned
 
@@ -179,7 +179,7 @@ def _rotated(
     config = heuristic(batch * length, max(heads, kv_heads), size, q.element_size(), target_of(q))
     block, heads_block = config.positions, config.heads
     blocks = -(-heads // heads_block), -(-kv_heads // heads_block)
-    arrays = (q, k, cos, sin, () if position_ids is None else (position_ids,), *outs)
+    arrays = (q, k, cos, sin, optional(position_ids), *outs)
     widths = (half, next_power_of_2(half), rest, next_power_of_2(rest) if rest else 0)
     ragged = (length % block != 0, heads % heads_block != 0 or kv_heads % heads_block != 0)
     args = (*arrays, length, *blocks, block, heads_block, widths, *ragged, heads_dim, backward)
