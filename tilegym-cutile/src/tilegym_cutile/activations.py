@@ -29,11 +29,9 @@ _CDF_FLOAT16 = (
 _CDF_BFLOAT16 = (-1.00033574e-05, 0.00134494461, -0.108852785, -2.29849425)
 """Φ to within 1.1e-3 of itself, or 3e-8."""
 
-
-_LOG2E = math.log2(math.e)
 _LOGIT_TANH = (2 * math.sqrt(2 / math.pi) * 0.044715, 2 * math.sqrt(2 / math.pi))
 """Twice what stands under tanh, over x, as a polynomial of x²: (1 + tanh(z)) / 2 is sigmoid(2z)."""
-_CDF_TANH = (-_LOG2E * _LOGIT_TANH[0], -_LOG2E * _LOGIT_TANH[1])
+_CDF_TANH = (-tiles.LOG2E * _LOGIT_TANH[0], -tiles.LOG2E * _LOGIT_TANH[1])
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 _FARTHEST = 64.0
 """Beyond |x| = 8 all slopes are 0 or 1; squares are held to this, so that none overflows to inf * 0."""
@@ -63,7 +61,7 @@ def gelu(x: Any, dtype: Any) -> Any:
 def gelu_and_slope(x: Any) -> Any:
     """GELU and its derivative, Φ(x) + x Φ'(x): always in float32's precision, since the terms cancel near -0.75."""
     cdf = _sigmoid(x, _CDF_FLOAT32)
-    density = _DENSITY * ct.exp2(x * x * (-_LOG2E / 2), flush_to_zero=True)
+    density = _DENSITY * ct.exp2(x * x * (-tiles.LOG2E / 2), flush_to_zero=True)
     return x * cdf, cdf + x * density
 
 

@@ -133,7 +133,7 @@ class Attention:
         """What products are multiplied by to be scores, and scores to be powers of two, which must be positive."""
         if soft_caps.is_felt(self.soft_cap):
             return soft_caps.factors(self.scaling, self.soft_cap)
-        return (1.0, self.scaling * at.LOG2E) if self.scaling > 0 else (self.scaling * at.LOG2E, 1.0)
+        return (1.0, self.scaling * tiles.LOG2E) if self.scaling > 0 else (self.scaling * tiles.LOG2E, 1.0)
 
     @property
     def capped(self) -> bool:

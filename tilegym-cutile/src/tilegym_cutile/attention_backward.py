@@ -20,7 +20,7 @@ from tilegym_cutile import attention_tiles as at
 from tilegym_cutile.attention_config import KeysConfig, keys_heuristic, queries_heuristic, tile_columns
 from tilegym_cutile.reductions import sum_rows
 from tilegym_cutile.runtime import launch, target_of
-from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tiles import LOG2E, Rows
 from tilegym_cutile.wide import fits_tma, widened
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def attention_delta(
     if len(sinks):
         logit = ct.astype(ct.gather(sinks[0], head), ct.float32)
         inside = tile * M + ct.arange(M, dtype=ct.int32) < queries
-        weights = ct.exp2((logit - at.load_row(lse, batch, head, tile, M)) * at.LOG2E)
+        weights = ct.exp2((logit - at.load_row(lse, batch, head, tile, M)) * LOG2E)
         total = ct.sum(ct.where(inside & (sums != 0.0), -weights * sums, 0.0), axis=0)
         ct.scatter(dsinks[0], (batch * across + tile, head), total)
 
@@ -110,7 +110,7 @@ def attention_backward_keys(  # noqa: C901 - its branches are chosen when it is 
             other_tile = at.load(second[0], batch, head, tile, M, P, LATENCY)
             products = at.mma(second_tile, other_tile.transpose(), products)
         scores = transform(products)
-        exponents = scores * outer - at.load_row(lse, batch, head, tile, M)[None, :] * at.LOG2E
+        exponents = scores * outer - at.load_row(lse, batch, head, tile, M)[None, :] * LOG2E
         weights = ct.exp2(exponents, flush_to_zero=True)
         if edge:
             query = tile * M + ct.arange(M, dtype=ct.int32)[None, :]
@@ -185,7 +185,7 @@ def attention_backward_queries(
     q_tile, dout_tile = at.load(q, batch, head, query_tile, M, D), at.load(dout, batch, head, query_tile, M, D)
     if len(second):
         second_tile = at.load(second[0], batch, head, query_tile, M, P)
-    lse_row = at.load_row(lse, batch, head, query_tile, M)[:, None] * at.LOG2E
+    lse_row = at.load_row(lse, batch, head, query_tile, M)[:, None] * LOG2E
     delta_row = at.load_row(delta, batch, head, query_tile, M)[:, None]
 
     def visit(tile: Any, edge: bool, dq_sum: Any, dsecond_sum: Any) -> Any:

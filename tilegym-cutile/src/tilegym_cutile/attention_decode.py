@@ -19,10 +19,11 @@ import cuda.tile as ct
 import torch
 
 from tilegym_cutile import soft_caps
-from tilegym_cutile.attention_tiles import LOG2E, LOWEST, exponent_of_sink, hint, tanh
+from tilegym_cutile.attention_tiles import LOWEST, exponent_of_sink, hint, tanh
 from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.runtime import Hints, Target, launch, optional, target_of
 from tilegym_cutile.splits import reduce_splits
+from tilegym_cutile.tiles import LOG2E
 from tilegym_cutile.tuning import tuned
 from tilegym_cutile.wide import fits_tma, widened
 

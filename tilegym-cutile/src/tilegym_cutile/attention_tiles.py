@@ -13,9 +13,8 @@ from typing import Any
 
 import cuda.tile as ct
 
-from tilegym_cutile.tiles import reciprocal
+from tilegym_cutile.tiles import LOG2E, reciprocal
 
-LOG2E = math.log2(math.e)
 LN2 = math.log(2)
 FARTHEST = 2**29
 """Further apart than any query and key: a larger distance is this."""

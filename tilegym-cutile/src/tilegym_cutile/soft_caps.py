@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeGuard
 
-from tilegym_cutile.attention_tiles import LOG2E
+from tilegym_cutile.tiles import LOG2E
 
 _HUGE: Final = 1e30
 """Float32 still holds the reciprocal."""

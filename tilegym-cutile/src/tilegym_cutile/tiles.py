@@ -14,7 +14,7 @@ import cuda.tile as ct
 Rows = ct.IndexedWithInt64[ct.Array]
 """Annotation of array parameters: shapes and strides beyond 2^31, at no cost, as offsets are 64 bits wide anyhow."""
 
-_LOG2E = math.log2(math.e)
+LOG2E = math.log2(math.e)
 _RAISED = 64.0
 
 
@@ -99,7 +99,7 @@ def exp_over_unit(x: Any, dtype: Any) -> Any:
     For shorter dtypes than float32 the unit is so small that the cheap exp2, which flushes what is below 2^-126, loses
     nothing: what underflows does so in the multiplication that follows, which rounds as it should.
     """
-    return ct.exp(x) if dtype == ct.float32 else ct.exp2(x * _LOG2E + _RAISED, flush_to_zero=True)
+    return ct.exp(x) if dtype == ct.float32 else ct.exp2(x * LOG2E + _RAISED, flush_to_zero=True)
 
 
 def exp_unit(dtype: Any) -> Any:
@@ -109,7 +109,7 @@ def exp_unit(dtype: Any) -> Any:
 
 def exp_term(x: Any) -> Any:
     """Powers of e as terms of a sum with larger ones: the error grows with -x, and those below 2^-126 are 0."""
-    return ct.exp2(x * _LOG2E, flush_to_zero=True)
+    return ct.exp2(x * LOG2E, flush_to_zero=True)
 
 
 def reciprocal(x: Any) -> Any:
