@@ -392,3 +392,14 @@ def test_a_table_is_named_after_its_device(device, name):
 
 def test_counts_go_to_the_nearest_power_of_two():
     assert [tuning.bucket(n) for n in (0, 1, 2, 3, 5, 6, 2**40 + 1)] == [0, 1, 2, 4, 4, 8, 2**40]
+
+
+def test_blocks_that_observe_may_end_in_any_order():
+    """As those of several threads do."""
+    heuristic, _ = make()
+    first, second = observed(), observed()
+    seen_first, seen_second = first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None)
+    heuristic(8, 1, DEVICE)
+    second.__exit__(None, None, None)
+    assert (list(seen_first), list(seen_second)) == ([], [question(8, 1)])
