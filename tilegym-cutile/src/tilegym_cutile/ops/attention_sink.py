@@ -92,7 +92,7 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, of: Attention, lse: Ten
     """The output, (B, S, H * D)."""
     batch, queries, kv_heads, group, size = query.shape
     make = torch.empty if key.shape[1] else torch.zeros
-    out = make((batch, queries, kv_heads * group * size), dtype=query.dtype, device=query.device)
+    out = make(size=(batch, queries, kv_heads * group * size), dtype=query.dtype, device=query.device)
     attend(_queries(query), key.transpose(1, 2), value.transpose(1, 2), _by_heads(out, query), of, lse)
     return out
 

@@ -36,7 +36,7 @@ def group_gemm(
     for a, b in zip(group_A, group_B, strict=True):
         make = torch.empty if a.shape[1] else torch.zeros
         shape = (a.shape[0], b.shape[0 if transpose_b else 1])
-        members.append((a, b, make(shape, dtype=out_dtype or a.dtype, device=a.device)))
+        members.append((a, b, make(size=shape, dtype=out_dtype or a.dtype, device=a.device)))
     multiply_group(members, trans_b=transpose_b, tf32=tf32, persistent=static_persistent, use_tma=use_tma)
     return [c for _, _, c in members]
 
