@@ -47,8 +47,8 @@ _FORWARD_TILES = ((64, 128, 4), (64, 64, 4), (128, 128, 8), (128, 64, 8), (128, 
 
 def forward_space(size: int, target: Target) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
-    alone = [(None, None, 0), (None, None, 2)]
-    alone += [(None, 2, 2), (None, 4 if size <= 64 else 3, 2)]  # more blocks, less memory for each
+    more_blocks = [(None, 2, 2), (None, 4 if size <= 64 else 3, 2)]  # less memory for each
+    alone = [(None, None, 0), (None, None, 2), *more_blocks]
     together = [(2, None, 0)] if target.capability[0] in (9, 10) else []
     ways = itertools.product(_FORWARD_TILES, [*alone, *together], (False, True))
     for (m, n, warps), (ctas, occupancy, latency), one_loop in ways:
