@@ -298,6 +298,27 @@ def test_a_slow_backend_is_told_and_spared_the_larger_cases(softmax, clock):
     assert clock == []
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError(), "cpu has too little memory for its arguments"),
+        (RuntimeError("can't allocate memory"), "RuntimeError: can't allocate memory"),
+    ],
+)
+def test_a_case_whose_arguments_do_not_fit_is_told_and_the_others_run(softmax, clock, monkeypatch, error, reason):
+    def large(tensors, *_):
+        if tensors["x"].shape == SMALL:
+            raise error
+        return [dict(tensors)]
+
+    monkeypatch.setattr(suite, "rotation", large)
+    register("mine", right)
+    register("yours", right)
+    *without, first, second = [(row.case, row.backend, row.error) for row in rows()]
+    assert without == [("4x8", backend, f"not run: {reason}") for backend in ("mine", "yours")]
+    assert (first, second) == (("16x8", "mine", None), ("16x8", "yours", None))
+
+
 def test_a_run_ends_in_time(softmax, clock):
     register("mine", right)
     assert [row.error for row in rows(total_seconds=0.0)] == ["not run: the 0 s of this run were over"] * 2

@@ -218,6 +218,17 @@ def test_a_run_may_be_bounded(sweep, tmp_path):
         ("1 / 0", "cannot be read: ZeroDivisionError: division by zero"),
         ("SWEEPS = []", "expected SWEEP, a sequence of tilegym.benchmarking.sweep.Series"),
         ("SWEEP = ['softmax']", "expected SWEEP, a sequence of tilegym.benchmarking.sweep.Series"),
+        ("raise SystemExit", "cannot be read: SystemExit"),
+        pytest.param(
+            SWEEP.replace("dtypes=dtypes", "dtypes=torch.half"),
+            "TypeError: dtypes of the series of softmax: expected a tuple of dtype, got torch.float16",
+            id="a dtype",
+        ),
+        pytest.param(
+            SWEEP.replace("tuple(samples)", "('32x8',)"),
+            "TypeError: samples of the series of softmax: expected a tuple of Sample, got ('32x8',)",
+            id="names",
+        ),
     ],
 )
 def test_a_file_that_is_no_sweep_is_a_message(tmp_path, text, message):
@@ -228,6 +239,13 @@ def test_a_file_that_is_no_sweep_is_a_message(tmp_path, text, message):
     assert isinstance(done.exception, BenchmarkError)
     assert f"sweep {file}" in str(done.exception)
     assert message in str(done.exception)
+
+
+def test_a_case_whose_arguments_are_not_the_ops_is_a_message(sweep):
+    sweep.write_text(SWEEP.replace('series("relu", "x"', 'series("relu", "y"'))
+    done = bench("--sweep", sweep, "--device", "cpu")
+    assert isinstance(done.exception, BenchmarkError)
+    assert str(done.exception) == "case 32x8 of relu: missing a required argument: 'x'"
 
 
 def test_kernels_are_compiled_before_the_first_call_if_so_wanted(site, tmp_path):

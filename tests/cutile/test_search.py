@@ -162,6 +162,20 @@ def test_a_call_that_is_wrong_as_it_is_is_not_tuned(lab):
     assert set(lab.ran) == {lab.plain}
 
 
+def test_a_call_whose_arguments_do_not_fit_is_told_and_the_others_are_tuned(lab, monkeypatch):
+    def large(tensors, *_):
+        if tensors["x"].shape == (4, 8):
+            raise torch.OutOfMemoryError
+        return [dict(tensors)]
+
+    monkeypatch.setattr(suite, "rotation", large)
+    lab.space = [Config(ms=(1.0,))]
+    failed, found = lab.search((4, 8), (4, 9))
+    assert isinstance(failed, Failed)
+    assert failed.reason == "not run: cpu has too little memory for its arguments"
+    assert (found.case.sample.name, found.better) == ("4x9", True)
+
+
 def test_limits_and_progress(lab, monkeypatch):
     seconds, seen = [], []
     monkeypatch.setattr(ct, "compiler_timeout", lambda limit: nullcontext(seconds.append(limit)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from tilegym.contract import Sample, TensorSpec
 from tilegym.errors import RecordError, ResultsError
 from tilegym_cutile import search, tables, tune_command, tuning
 from tilegym_cutile.ops import softmax as kernels
+from tilegym_cutile_cpu import backend
 from tilegym_cutile_cpu.backend import CpuExecutor
 
 SWEEP = """
@@ -149,7 +151,22 @@ def test_what_was_found_before_an_interrupt_is_kept(clock, tmp_path, monkeypatch
     done = tune("--out", tmp_path / "table.json", "--shapes", "4x40,8x40")
     assert done.exit_code == 130
     assert "4x40" in done.stdout
+    assert "the rest: this run was interrupted" in done.stdout
     assert [*tables.read(tmp_path / "table.json").functions["softmax"]] == [KEY]
+
+
+def test_what_was_found_is_shown_where_the_table_cannot_be_written_any_more(clock, tmp_path, monkeypatch):
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    clock[4] = 1500.0
+    table = tmp_path / "table.json"
+    monkeypatch.setattr(tables, "write", no_space)
+    done = tune("--out", table, "--shapes", "4x40,8x40", "--json")
+    assert str(done.exception) == f"{table} cannot be written: No space left on device"
+    report = json.loads(done.stdout)
+    assert [(row["case"], row["better"]) for row in report["found"]] == [("4x40", "occupancy=4 num_worker_warps=4")]
+    assert report["left_out"] == {"the rest": str(done.exception)}
 
 
 def test_an_op_that_fails_as_it_is_is_told(monkeypatch):
@@ -165,4 +182,12 @@ def test_what_cannot_be_done_is_told_before_the_work(tmp_path, monkeypatch):
     assert isinstance(tune("--out", tmp_path / "table.json").exception, RecordError)
     assert isinstance(tune("--out", tmp_path / "table.json" / "deeper").exception, ResultsError)
     assert "expected sizes joined by x" in tune("--shapes", "4xy").output
+    assert "none is compiled: leave out --jobs" in " ".join(tune("--jobs", 1).output.replace("│", " ").split())
+    other = tables.Table(device="NVIDIA H200", arch="sm_90", versions={}, functions={})
+    tables.write(other, tmp_path / "other.json")
+    monkeypatch.setattr(tune_command, "_times_mean_something", lambda device: True)
+    backend.install()
+    refused = tune("--jobs", 0, "--out", tmp_path / "other.json").exception
+    assert isinstance(refused, RecordError)
+    assert "is the table of NVIDIA H200, not of cutile-cpu: give another file" in str(refused)
     assert CliRunner().invoke(app.app, ["tune", "--device", "cpu", "--shapes", "4x4"]).exit_code == 2

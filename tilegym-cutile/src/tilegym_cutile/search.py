@@ -19,8 +19,8 @@ import cuda.tile as ct
 import torch
 
 from tilegym.benchmarking.checked import calls_of
-from tilegym.benchmarking.suite import measured
-from tilegym.benchmarking.timing import captured, current, rotation
+from tilegym.benchmarking.suite import measured, sets_of
+from tilegym.benchmarking.timing import captured, current
 from tilegym_cutile import tuning
 
 if TYPE_CHECKING:
@@ -112,11 +112,15 @@ def search(
     """
     answered: set[Question] = set()
     sets: list[dict[str, Any]] = []
+    reason: str | None = None
     of_case: Case | None = None
     for case, direction, (backend, *_) in planned.entries:
         if case is not of_case:
             sets.clear()  # first, so that two cases need never be held at once
-            sets, of_case = rotation(case.arguments(options.device), case.forward.bytes, options.device), case
+            (sets, reason), of_case = sets_of(case, options.device), case
+        if reason is not None:
+            yield Failed(case=case, direction=direction, reason=reason)
+            continue
         call = _Call(
             make=partial(calls_of, case, direction, backend, sets),
             options=options,

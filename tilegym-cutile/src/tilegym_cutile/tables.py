@@ -141,6 +141,18 @@ def read(path: Path) -> Table:
     return from_json(Table, data, str(path))
 
 
+def read_for(target: Target, path: Path) -> Table:
+    """A device's table from a file.
+
+    Raises:
+        RecordError: it cannot be read, is no table, or another device's.
+    """
+    found = read(path)
+    if found.device != target.name:
+        raise RecordError(f"{path} is the table of {found.device}, not of {target.name}: give another file")
+    return found
+
+
 def write(table: Table, path: Path) -> None:
     """Write a table to a file, whole or not at all: sorted, an entry a line.
 
@@ -164,9 +176,7 @@ def update(path: Path, name: str, target: Target, key: str, config: Any | None) 
     """
     table = Table(device=target.name, arch=target.arch, versions=versions(), functions={})
     if path.exists():
-        found = read(path)
-        if found.device != target.name:
-            raise RecordError(f"{path} is the table of {found.device}, not of {target.name}: give another file")
+        found = read_for(target, path)
         table = found if found.holds_for(target) else table
     entries = {one: fields for one, fields in table.functions.get(name, {}).items() if one != key}
     if config is not None:

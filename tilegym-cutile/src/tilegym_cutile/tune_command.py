@@ -71,30 +71,37 @@ def tune(
     The exit status is 1 if an op failed as it is.
     """
     from tilegym.benchmarking.suite import Options
+    from tilegym.errors import RecordError
     from tilegym_cutile.search import Limits, search
 
     where = _device(device)
     planned = _plan(ops or [], shapes, sweep, dtype, where, quick=quick, backward=backward)
+    if jobs and not _times_mean_something(where):
+        raise typer.BadParameter(f"on {where} kernels are interpreted, and none is compiled: leave out --jobs")
     if out is not None:
-        _check(out)
+        _check(out, where)
     options = Options(device=where, graph=graph and where.type == "cuda", seconds=min(each, 0.01) if quick else each)
     limits = Limits(configs=limit, compile_seconds=compile_seconds)
     results: list[Found | Failed] = []
-    interrupted, over = False, False
+    rest: str | None = None
+    interrupted, lost = False, None
     stop = math.inf if seconds is None else time.monotonic() + seconds
     try:
         with _ahead(jobs, planned, where, limits) as ahead:
             for result in _with_progress(partial(search, planned, options, limits, **ahead)):
                 results.append(result)
                 _keep(result, where, out)
-                if over := time.monotonic() > stop:
+                if time.monotonic() > stop:
+                    rest = f"the {seconds:g} s of this run were over"
                     break
+    except RecordError as error:  # the table cannot be written any more
+        rest, lost = str(error), error
     except KeyboardInterrupt:
-        interrupted = True
-    report = _report(results, planned, where, whole=not (interrupted or over))
-    if over:
-        report["left_out"]["the rest"] = f"the {seconds:g} s of this run were over"
+        rest, interrupted = "this run was interrupted", True
+    report = _report(results, planned, where, rest)
     _show(report, as_json=as_json)
+    if lost is not None:
+        raise lost
     if interrupted:
         raise typer.Exit(130)
     if report["failed"]:
@@ -153,13 +160,20 @@ def _samples(ops: list[str], shapes: str | None, dtype: torch.dtype) -> dict[str
     return {op: [sample_of_shape(registry.get_op(op), one, dtype) for one in sizes] for op in ops}
 
 
-def _check(out: Path) -> None:
+def _check(out: Path, device: torch.device) -> None:
     """Raise, before the work rather than after, if a table cannot be put there."""
+    import torch
+
     from tilegym.benchmarking.results import check_writable
     from tilegym_cutile import tables
+    from tilegym_cutile.runtime import target_of
 
     check_writable(out)
-    if out.exists():
+    if not out.exists():
+        return
+    if _times_mean_something(device):
+        tables.read_for(target_of(torch.empty(0, device=device)), out)
+    else:
         tables.read(out)
 
 
@@ -198,7 +212,12 @@ def _with_progress(begin: Callable[..., Iterator[Found | Failed]]) -> Iterator[F
 
 
 def _keep(result: Found | Failed, device: torch.device, out: Path | None) -> None:
-    """Keep what was found where it differs from what would be answered anyhow."""
+    """Keep what was found where it differs from what would be answered anyhow.
+
+    Raises:
+        RecordError: `out` cannot be written, or is not what it was.
+    """
+    from tilegym.errors import RecordError
     from tilegym_cutile import tables, tuning
     from tilegym_cutile.search import Failed
 
@@ -208,7 +227,10 @@ def _keep(result: Found | Failed, device: torch.device, out: Path | None) -> Non
     if _times_mean_something(device) and best != question.function.answer(**question.arguments):
         tuning.keep(question, best)
     if out is not None:
-        tables.update(out, question.function.name, question.target, question.key, best if result.better else None)
+        try:
+            tables.update(out, question.function.name, question.target, question.key, best if result.better else None)
+        except OSError as error:
+            raise RecordError(f"{out} cannot be written: {error.strerror or error}") from error
 
 
 def _times_mean_something(device: torch.device) -> bool:
@@ -268,12 +290,15 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _report(results: list[Found | Failed], planned: Plan, device: torch.device, *, whole: bool) -> dict[str, Any]:
+def _report(results: list[Found | Failed], planned: Plan, device: torch.device, rest: str | None) -> dict[str, Any]:
+    """What to show; `rest` says why this is not all of the plan, if so."""
     from tilegym import cache
 
     rows = [_row(result) for result in results]
-    silent = {case.op.name for case, _, _ in planned.entries} - {row["op"] for row in rows} if whole else ()
+    silent = {case.op.name for case, _, _ in planned.entries} - {row["op"] for row in rows} if rest is None else ()
     left_out = dict.fromkeys(sorted(silent), "it asks no tuned function, or none that another call did not ask before")
+    if rest is not None:
+        left_out["the rest"] = rest
     if _times_mean_something(device):
         where = f"what is better is kept in {cache.directory()}"
     else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tilegym import registry
-from tilegym.errors import DtypeError, RegistrationError
+from tilegym.errors import BenchmarkError, DtypeError, RegistrationError
 from tilegym.guards import tensors_in
 from tilegym.testing import materialize
 from tilegym.testing.accuracy import outputs_of
@@ -83,6 +84,7 @@ def cases(
         UnknownOpError: nothing has this name.
         RegistrationError: the op has no contract, so that nobody can say what is right.
         DtypeError: the op does not take the dtype.
+        BenchmarkError: a sample lacks an argument of the op, or has one that the op does not.
     """
     op = registry.get_op(name)
     contract = op.contract
@@ -103,7 +105,12 @@ def cases(
 
 def _case(op: Op, contract: Contract, sample: Sample, dtype: torch.dtype, graph: bool) -> Case:
     outline = materialize(sample, dtype=dtype, device="meta")
-    canonical = contract.canonical(**{name: value for name, value in outline.items() if name not in contract.hints})
+    given = {name: value for name, value in outline.items() if name not in contract.hints}
+    try:
+        inspect.signature(contract.canonical).bind(**given)
+    except TypeError as error:  # such as a misspelt name in a sweep
+        raise BenchmarkError(f"case {sample.name} of {op.name}: {error}") from None
+    canonical = contract.canonical(**given)
     forward = Work(bytes=contract.bytes_moved(*canonical), flops=contract.flops(*canonical))
     backward = None
     if contract.gradient is not None:

@@ -81,6 +81,7 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
     started = time.monotonic()
     too_slow: dict[tuple[str, str, str, Direction], str] = {}
     sets: list[dict[str, Any]] = []
+    reason: str | None = None
     of_case: Case | None = None
     for case, direction, backends in planned.entries:
         keys = {backend: (case.op.name, case.dtype_name, backend, direction) for backend in backends}
@@ -92,14 +93,25 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
         wanted = [backend for backend in backends if backend not in outcomes]
         if wanted and case is not of_case:
             sets.clear()  # first, so that two cases need never be held at once
-            sets, of_case = rotation(case.arguments(options.device), case.forward.bytes, options.device), case
-        makers = {backend: partial(calls_of, case, direction, backend, sets) for backend in wanted}
-        outcomes |= measured(makers, options, graph=options.replays(case))
+            (sets, reason), of_case = sets_of(case, options.device), case
+        if reason is not None:
+            outcomes |= dict.fromkeys(wanted, reason)
+        else:
+            makers = {backend: partial(calls_of, case, direction, backend, sets) for backend in wanted}
+            outcomes |= measured(makers, options, graph=options.replays(case))
         for backend in backends:
             outcome = outcomes[backend]
             if isinstance(outcome, str) and outcome.startswith(_SLOW):
                 too_slow[keys[backend]] = f"at {case.sample.name} {outcome}"
             yield _row(case, direction, backend, outcome, ceilings, options)
+
+
+def sets_of(case: Case, device: torch.device) -> tuple[list[dict[str, Any]], str | None]:
+    """The arguments of a case, and copies of them to time calls on; none, and the reason, if they cannot be made."""
+    made = attempt(lambda: rotation(case.arguments(device), case.forward.bytes, device))
+    if isinstance(made, torch.OutOfMemoryError):
+        return [], f"not run: {device} has too little memory for its arguments"
+    return ([], f"not run: {describe(made)}") if isinstance(made, Exception) else (made, None)
 
 
 def measured(

@@ -9,7 +9,10 @@ import runpy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 from tilegym.benchmarking.plan import Plan, plan
+from tilegym.contract import Sample
 from tilegym.errors import BenchmarkError
 from tilegym.text import listed
 
@@ -17,10 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    import torch
-
     from tilegym.benchmarking.plan import Entry
-    from tilegym.contract import Sample
 
 _NAME: Final = "SWEEP"
 
@@ -37,6 +37,15 @@ class Series:
     graph: bool = False
     """Whether calls are replayed from a CUDA graph, as where what the CPU spends on one would hide the GPU's time."""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no tuple of such: a comma is soon forgotten."""
+        for name, kind in (("dtypes", torch.dtype), ("samples", Sample)):
+            given = getattr(self, name)
+            if not isinstance(given, (tuple, list)) or not all(isinstance(one, kind) for one in given):
+                raise TypeError(
+                    f"{name} of the series of {self.op}: expected a tuple of {kind.__name__}, got {given!r}"
+                )
+
 
 def load(path: Path) -> tuple[Series, ...]:
     """The series of a file.
@@ -46,7 +55,7 @@ def load(path: Path) -> tuple[Series, ...]:
     """
     try:
         found = runpy.run_path(str(path)).get(_NAME)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BenchmarkError(f"sweep {path} cannot be read: {type(error).__name__}: {error}") from error
     series = tuple(found) if isinstance(found, (list, tuple)) else ()
     if not series or not all(isinstance(one, Series) for one in series):
