@@ -23,7 +23,8 @@ def raised(call):
 
 def test_first_line_of_the_readme(environment):
     printed = environment.output("import torch, tilegym; print(tilegym.ops.softmax(torch.randn(4,1000)).sum(-1))")
-    assert printed == "tensor([1.0000, 1.0000, 1.0000, 1.0000])"
+    (numbers,) = re.fullmatch(r"tensor\(\[(.*)\]\)", printed).groups()
+    assert [float(one) for one in numbers.split(", ")] == [1.0] * 4  # "1.0000", or "1." if all are so to the last bit
 
 
 def test_importing_and_listing_load_neither_torch_nor_a_kernel(environment):
