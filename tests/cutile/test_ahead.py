@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -50,7 +51,9 @@ class Here:
     """A process that is this one; what it is given is packed and unpacked all the same."""
 
     def submit(self, function):
-        pickle.loads(pickle.dumps(function))()  # noqa: S301 - it was packed here
+        done = Future()
+        done.set_result(pickle.loads(pickle.dumps(function))())  # noqa: S301 - it was packed here
+        return done
 
 
 def test_a_benchmarks_kernels_are_compiled_each_once(tmp_path, monkeypatch):
@@ -64,3 +67,20 @@ def test_a_benchmarks_kernels_are_compiled_each_once(tmp_path, monkeypatch):
     ahead.compile_calls([(refused, "forward"), (first, "forward"), (second, "backward")], torch.device("cpu"), jobs=2)
     names = [name for entry in cache_entries(str(tmp_path / "cubins"), 9) for name in entry.metadata.kernel_names]
     assert sorted(name.partition("_K")[0] for name in names) == ["softmax_backward_rows", "softmax_rows"]
+
+
+def test_what_has_not_begun_when_it_is_interrupted_is_not_compiled(monkeypatch):
+    def interrupted(*about):
+        compiled.append(about)
+        raise KeyboardInterrupt
+
+    compiled = []
+    monkeypatch.setattr(ahead, "_processes", lambda _: ThreadPoolExecutor(1))
+    monkeypatch.setattr(ahead, "target_of", lambda _: ARCHITECTURES["sm_90"])
+    monkeypatch.setattr(ahead, "_compile", interrupted)
+    monkeypatch.setattr(Future, "exception", lambda one: one.result())  # of a process, Ctrl-C is for who waits
+    samples = [Sample(name=f"64x{n}", args={"x": TensorSpec(shape=(64, n))}) for n in range(2**10, 2**16, 2**10)]
+    calls = [(case, "forward") for case in cases("softmax", torch.bfloat16, samples=samples)]
+    with pytest.raises(KeyboardInterrupt):
+        ahead.compile_calls(calls, torch.device("cpu"), jobs=1)
+    assert 1 <= len(compiled) < len(calls)

@@ -81,8 +81,12 @@ def compile_calls(calls: Iterable[tuple[Case, Direction]], device: torch.device,
                 key = (one.kernel, *one.hints.items(), one.launch.signature.symbol)
                 kernels.setdefault(key, partial(_compile, *about, index))
     with _processes(min(jobs, max(1, len(kernels)))) as pool:
-        for compile_one in kernels.values():
-            pool.submit(compile_one)
+        try:
+            for begun in [pool.submit(compile_one) for compile_one in kernels.values()]:
+                begun.exception()  # one that does not compile tells so when it is launched
+        except BaseException:  # as of Ctrl-C: what has not begun is not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _compile(op: str, sample: Sample, dtype: torch.dtype, target: Target, direction: Direction, index: int) -> None:
