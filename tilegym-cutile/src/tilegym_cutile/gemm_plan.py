@@ -129,8 +129,7 @@ def plan(
     if config.swapped:
         trans_a, trans_b, blocked = not trans_b, not trans_a, blocked[::-1]
     tiles = count_tiles(config, m, n, matrices) * config.splits
-    at_once = target.num_sms * (config.hints.occupancy or 1) // (config.hints.num_ctas or 1)
-    grid = min(tiles, at_once) if persistent else tiles
+    grid = min(tiles, config.hints.at_once(target.num_sms)) if persistent else tiles
     narrow = all(fits(one.shape, one.strides) for one in (a, b, c, residual) if one is not None)
     stored = (c.is_blocked, residual is None or residual.is_blocked)
     number, split = _ACTIVATIONS[activation], config.splits > 1

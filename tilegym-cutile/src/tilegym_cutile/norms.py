@@ -199,7 +199,7 @@ class NormConfig(RowConfig):
     def blocks(self, m: int, num_sms: int) -> int:
         """How many blocks share m rows: one a tile, or if they keep weight and bias, as many as run at once."""
         tiles = -(-m // self.rows)
-        return min(tiles, self.hints.occupancy * num_sms) if self.kept and self.hints.occupancy else tiles
+        return min(tiles, self.hints.at_once(num_sms)) if self.kept and self.hints.occupancy else tiles
 
 
 def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[NormConfig]:

@@ -187,7 +187,7 @@ class BackwardConfig(RowConfig):
 
     def blocks(self, m: int, across: int, num_sms: int) -> int:
         """How many blocks share m rows, `across` of them side by side: as many as run at once, if there is work."""
-        return min(-(-m // self.rows), max(1, (self.hints.occupancy or 1) * num_sms // across))
+        return min(-(-m // self.rows), max(1, self.hints.at_once(num_sms) // across))
 
 
 def _elements_per_sm(n: int, itemsize: int, inner: int) -> int:
@@ -276,8 +276,8 @@ def gradients(
     arrays = (dy_rows, x_rows, optional_rows(weight, columns), *statistics)
     constants = (n, 1 / n, (offset,) if offset else (), (dy_inner, x_inner))
     inner = max(dy_inner, x_inner)
-    strips = strip_heuristic(n, x.element_size(), inner=inner)
     if fixed:
+        strips = strip_heuristic(n, x.element_size(), inner=inner)
         return dx, *_launch_rows(arrays, optional_rows(dx, columns), summed, (*constants, True), strips)
     dx_rows = optional_rows(dx, columns)
     bare = mean is None and summed[1] is None
@@ -286,6 +286,7 @@ def gradients(
         for rows in dx_rows:
             args = (*arrays, rows, *constants, config.columns, config.ragged(m, n)[1])
             launch(norm_backward_chunks, (m,), args, hints=config.hints)
+        strips = strip_heuristic(n, x.element_size(), inner=inner)
         dweight, dbias = _launch_rows(arrays, (), summed, (*constants, False), strips)
     else:
         dweight, dbias = _launch_rows(arrays, dx_rows, summed, (*constants, False), config)

@@ -137,7 +137,7 @@ def multiply_group(
     dtype = multiplied_in(xs[0].dtype, ys[0].dtype)
     config = group_heuristic(rows, columns, len(cs), trans, dtype, tf32, all(blocked), target)
     tiles = sum([count_tiles(config, m, n, 1) for m, n in sizes])
-    grid = min(tiles, target.num_sms * (config.hints.occupancy or 1)) if persistent else tiles
+    grid = min(tiles, config.hints.at_once(target.num_sms)) if persistent else tiles
     constants = (trans, (*blocked, stored), tf32, config.tile, config.group, config.latency)
     launch(gemm.group_gemm_tiles, (grid,), (xs, ys, cs, len(cs), *constants), hints=config.hints)
 

@@ -54,6 +54,10 @@ class Hints:
     occupancy: int | None = None
     num_worker_warps: int | None = None
 
+    def at_once(self, num_sms: int) -> int:
+        """How many blocks run at once on so many SMs; without `occupancy`, it is one for each."""
+        return num_sms * (self.occupancy or 1) // (self.num_ctas or 1)
+
 
 class Executor(Protocol):
     """Runs kernels on one device."""
