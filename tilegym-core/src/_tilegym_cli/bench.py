@@ -13,11 +13,14 @@ from typer.core import TyperGroup
 from _tilegym_cli.bench_tables import by_label, label, milliseconds, show_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
     from tilegym.benchmarking.plan import Plan
     from tilegym.benchmarking.results import Results
     from tilegym.benchmarking.suite import Options
+    from tilegym.contract import Sample
 
 _QUICK_SECONDS: Final = 75.0  # what else a quick run does leaves it under 2 minutes
 _QUICK_PATIENCE: Final = 1.0
@@ -95,7 +98,8 @@ def run(
         call_seconds=min(patience, _QUICK_PATIENCE) if quick else patience,
         total_seconds=_QUICK_SECONDS if quick and seconds is None else seconds,
     )
-    planned = _plan(ops or [], dtype, where, backends, sweep, quick=quick, backward=backward)
+    named = None if backends is None else [name.strip() for name in backends.split(",")]
+    planned = planned_cases(ops or [], dtype, where, named, sweep, quick=quick, backward=backward)
     if plot is not None or results is not None:
         plots.check_installed()  # before the work, not after; likewise below
     begun = _begin(planned, options)
@@ -165,33 +169,32 @@ def _default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _plan(
+def planned_cases(
     ops: list[str],
     dtypes: str | None,
     device: torch.device,
-    backends: str | None,
+    backends: list[str] | None,
     sweep: Path | None,
     *,
+    purpose: str = "time",
+    samples: Mapping[str, list[Sample]] | None = None,
     quick: bool,
     backward: bool,
 ) -> Plan:
-    """What the options ask for, if there is any of it."""
+    """What the options ask for, if there is any of it; `samples`, by op, are cases instead of the contracts'."""
     from _tilegym_cli.explain import parse_dtype
     from tilegym.benchmarking.plan import plan
     from tilegym.benchmarking.sweep import load, plan_sweep
 
-    named = None if backends is None else [name.strip() for name in backends.split(",")]
+    wanted = None if dtypes is None else [parse_dtype(name.strip()) for name in dtypes.split(",")]
+    how: dict[str, Any] = {"backends": backends, "quick": quick, "backward": backward}
     if sweep is None:
-        found = [parse_dtype(name.strip()) for name in (dtypes or "bf16").split(",")]
-        planned = plan(ops, found, device, backends=named, quick=quick, backward=backward)
+        planned = plan(ops, wanted or [parse_dtype("bf16")], device, samples=samples, **how)
     else:
-        wanted = None if dtypes is None else [parse_dtype(name.strip()) for name in dtypes.split(",")]
-        planned = plan_sweep(
-            load(sweep), device, ops=ops, dtypes=wanted, backends=named, quick=quick, backward=backward
-        )
+        planned = plan_sweep(load(sweep), device, ops=ops, dtypes=wanted, **how)
     if not planned.entries:
         reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
-        raise typer.BadParameter(f"there is nothing to time on {device}{reasons}")
+        raise typer.BadParameter(f"there is nothing to {purpose} on {device}{reasons}")
     return planned
 
 

@@ -19,7 +19,7 @@ import cuda.tile as ct
 import torch
 
 from tilegym.benchmarking.checked import calls_of
-from tilegym.benchmarking.suite import measured, sets_of
+from tilegym.benchmarking.suite import HeldArguments, measured
 from tilegym.benchmarking.timing import captured, current
 from tilegym_cutile import tuning
 
@@ -111,15 +111,11 @@ def search(
         tried: told as the search goes on: the question, how many configurations were tried, and of how many.
     """
     answered: set[Question] = set()
-    sets: list[dict[str, Any]] = []
-    reason: str | None = None
-    of_case: Case | None = None
+    held = HeldArguments(options.device)
     for case, direction, (backend, *_) in planned.entries:
-        if case is not of_case:
-            sets.clear()  # first, so that two cases need never be held at once
-            (sets, reason), of_case = sets_of(case, options.device), case
-        if reason is not None:
-            yield Failed(case=case, direction=direction, reason=reason)
+        sets = held.of(case)
+        if isinstance(sets, str):
+            yield Failed(case=case, direction=direction, reason=sets)
             continue
         call = _Call(
             make=partial(calls_of, case, direction, backend, sets),

@@ -127,29 +127,19 @@ def _plan(
     backward: bool,
 ) -> Plan:
     """What the options ask for, if there is any of it."""
-    from _tilegym_cli.explain import parse_dtype
-    from tilegym.benchmarking.plan import plan
-    from tilegym.benchmarking.sweep import load, plan_sweep
+    from _tilegym_cli.bench import planned_cases
 
-    backend = "cutile-cpu" if device.type == "cpu" else "cutile"
-    how: dict[str, Any] = {"backends": [backend], "quick": quick, "backward": backward}
-    named = None if dtypes is None else [parse_dtype(name.strip()) for name in dtypes.split(",")]
     if sweep is not None and shapes is not None:
         raise typer.BadParameter("--sweep has cases of its own: leave out --shapes")
-    if sweep is not None:
-        planned = plan_sweep(load(sweep), device, ops=ops, dtypes=named, **how)
-    else:
-        found = named or [parse_dtype("bf16")]
-        planned = plan(ops, found, device, samples=_samples(ops, shapes, found[0]), **how)
-    if not planned.entries:
-        reasons = "".join(f"\n  {name}: {reason}" for name, reason in planned.left_out.items())
-        raise typer.BadParameter(f"there is nothing to tune on {device}{reasons}")
-    return planned
+    backends = ["cutile-cpu" if device.type == "cpu" else "cutile"]
+    samples = _samples(ops, shapes, dtypes)
+    how = {"quick": quick, "backward": backward}
+    return planned_cases(ops, dtypes, device, backends, sweep, purpose="tune", samples=samples, **how)
 
 
-def _samples(ops: list[str], shapes: str | None, dtype: torch.dtype) -> dict[str, list[Sample]] | None:
+def _samples(ops: list[str], shapes: str | None, dtypes: str | None) -> dict[str, list[Sample]] | None:
     """By op, cases of the shapes that are given."""
-    from _tilegym_cli.explain import parse_shape, sample_of_shape
+    from _tilegym_cli.explain import parse_dtype, parse_shape, sample_of_shape
     from tilegym import registry
 
     if shapes is None:
@@ -157,6 +147,7 @@ def _samples(ops: list[str], shapes: str | None, dtype: torch.dtype) -> dict[str
     if not ops:
         raise typer.BadParameter("--shapes are those of an op: name it")
     sizes = [parse_shape(text) for text in shapes.split(",")]
+    dtype = parse_dtype((dtypes or "bf16").split(",")[0].strip())
     return {op: [sample_of_shape(registry.get_op(op), one, dtype) for one in sizes] for op in ops}
 
 

@@ -80,9 +80,7 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
     """A row for each case, direction and backend, as soon as those of the case are known."""
     started = time.monotonic()
     too_slow: dict[tuple[str, str, str, Direction], str] = {}
-    sets: list[dict[str, Any]] = []
-    reason: str | None = None
-    of_case: Case | None = None
+    held = HeldArguments(options.device)
     for case, direction, backends in planned.entries:
         keys = {backend: (case.op.name, case.dtype_name, backend, direction) for backend in backends}
         outcomes: dict[str, Measured | str] = {
@@ -91,11 +89,9 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
         if options.total_seconds is not None and time.monotonic() - started > options.total_seconds:
             outcomes = dict.fromkeys(backends, f"not run: the {options.total_seconds:g} s of this run were over")
         wanted = [backend for backend in backends if backend not in outcomes]
-        if wanted and case is not of_case:
-            sets.clear()  # first, so that two cases need never be held at once
-            (sets, reason), of_case = sets_of(case, options.device), case
-        if reason is not None:
-            outcomes |= dict.fromkeys(wanted, reason)
+        sets = held.of(case) if wanted else []
+        if isinstance(sets, str):
+            outcomes |= dict.fromkeys(wanted, sets)
         else:
             makers = {backend: partial(calls_of, case, direction, backend, sets) for backend in wanted}
             outcomes |= measured(makers, options, graph=options.replays(case))
@@ -106,12 +102,27 @@ def run(planned: Plan, ceilings: Ceilings, options: Options) -> Iterator[Row]:
             yield _row(case, direction, backend, outcome, ceilings, options)
 
 
-def sets_of(case: Case, device: torch.device) -> tuple[list[dict[str, Any]], str | None]:
-    """The arguments of a case, and copies of them to time calls on; none, and the reason, if they cannot be made."""
-    made = attempt(lambda: rotation(case.arguments(device), case.forward.bytes, device))
-    if isinstance(made, torch.OutOfMemoryError):
-        return [], f"not run: {device} has too little memory for its arguments"
-    return ([], f"not run: {describe(made)}") if isinstance(made, Exception) else (made, None)
+class HeldArguments:
+    """The arguments of one case at a time, kept until those of another are asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        """None yet."""
+        self._device = device
+        self._case: Case | None = None
+        self._found: list[dict[str, Any]] | str = []
+
+    def of(self, case: Case) -> list[dict[str, Any]] | str:
+        """Those of a case, and copies of them to time calls on; or why they cannot be made."""
+        if case is not self._case:
+            if isinstance(self._found, list):
+                self._found.clear()  # first, so that two cases need never be held at once
+            made = attempt(lambda: rotation(case.arguments(self._device), case.forward.bytes, self._device))
+            if isinstance(made, torch.OutOfMemoryError):
+                self._found = f"not run: {self._device} has too little memory for its arguments"
+            else:
+                self._found = f"not run: {describe(made)}" if isinstance(made, Exception) else made
+            self._case = case
+        return self._found
 
 
 def measured(
