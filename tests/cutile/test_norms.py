@@ -52,20 +52,16 @@ def test_norm_and_statistics(shape, mean, chunked, centered, device):
 
 @everywhere
 @centered
-def test_blocks_that_keep_weight_and_bias_give_the_same(centered, device, monkeypatch):
-    """Whether each has one tile of rows, or they share all of them and each has several."""
+def test_weight_and_bias_may_be_loaded_early_or_late(centered, device, monkeypatch):
     x, weight, bias = normal(700, 33).to(device), normal(33).to(device), normal(33).to(device)
     found = []
-    for kept, occupancy in [(False, None), (True, None), (True, 1)]:
-        hints = Hints(num_worker_warps=4, occupancy=occupancy)
-        config = norms.NormConfig(chunked=False, rows=2, columns=64, hints=hints, kept=kept)
+    for early in (False, True):
+        config = norms.NormConfig(chunked=False, rows=2, columns=64, hints=Hints(num_worker_warps=4), early=early)
         monkeypatch.setattr(norms, "heuristic", lambda *_, config=config, **__: config)
         rstd = norms.empty_statistic(x, 1)
         found.append((norms.normalize(x, 1, weight, bias, EPS, 0.5, centered=centered, rstd=rstd), rstd))
-    assert [config.blocks(700, 4), config.blocks(3, 4)] == [4, 2]
-    for y, rstd in found[1:]:
-        torch.testing.assert_close(y, found[0][0], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(rstd, found[0][1], rtol=1e-6, atol=0)
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-6, atol=0)
 
 
 @everywhere

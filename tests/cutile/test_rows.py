@@ -9,7 +9,9 @@ from tilegym_cutile.rows import (
     RowConfig,
     as_rows,
     as_split_rows,
+    divisor,
     fits_registers,
+    grid,
     next_power_of_2,
     previous_power_of_2,
     ragged,
@@ -150,3 +152,28 @@ def test_each_warp_has_rows_of_its_own_where_there_are_enough():
         (32, 1, 128),
     ]
     assert [tile(2, 1024, 8), tile(4, 1024, 8, warps=8)] == [(2, 1, 1024), (4, 1, 1024)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 14, 4097, 2**20, 2**31 - 1])
+def test_a_divisor_divides_as_integers_do(count):
+    same, factor, shift = divisor(count)
+    numbers = [0, 1, count - 1, count, 2 * count - 1, 5 * count, 2**31 // count * count - 1, 2**31 - 1]
+    below = [number for number in numbers if number < 2**31]
+    assert same == count
+    assert factor < 2**32  # as the kernel takes it
+    assert [(number * factor // 2**32 + number) >> shift for number in below] == [number // count for number in below]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        (1, ((1, 1, 1), False)),
+        (65535, ((1, 65535, 1), False)),
+        (114688, ((1, 57344, 2), False)),
+        (2**24, ((1, 2**15, 2**9), False)),
+        (131071, ((1, 43691, 3), True)),
+        (2**31 - 1, ((1, 65535, 32769), True)),
+    ],
+)
+def test_a_grid_has_no_more_blocks_than_asked_for_if_it_can_be(blocks, expected):
+    assert grid(blocks) == expected

@@ -10,11 +10,14 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 import tilegym
 from tests.cutile.test_host_code import OnlyAllocations
-from tilegym.testing import assert_accurate, materialize
+from tilegym.contract import Sample, TensorSpec
+from tilegym.testing import assert_accurate, load_implementation, materialize
+from tilegym_cutile import rows
 from tilegym_cutile.ops.rms_norm import rms_norm, rms_norm_backward, rms_norm_forward
 from tilegym_cutile.ops.silu_and_mul import silu_and_mul, silu_and_mul_backward
 from tilegym_cutile.ops.softmax import softmax, softmax_backward
 from tilegym_cutile.runtime import recording
+from tilegym_cutile.tuning import reread
 
 everywhere = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -25,6 +28,45 @@ def samples(op, *names):
     found = [sample for sample in contract.samples() if sample.name in names]
     assert len(found) == len(names)
     return [pytest.param(contract, sample, id=sample.name) for sample in found]
+
+
+NORMED = {"normalized_shape": (4096,), "weight": TensorSpec(shape=(4096,)), "eps": 1e-6}
+
+
+@pytest.fixture
+def narrow_grids(monkeypatch):
+    """No grid holds exactly 59 blocks."""
+
+    def forget():
+        rows.grid.cache_clear()
+        reread()
+
+    monkeypatch.setattr(rows, "_MOST_BLOCKS", 3)
+    forget()
+    assert rows.grid(59) == ((1, 3, 20), True)
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+@everywhere
+@pytest.mark.usefixtures("narrow_grids")
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        ("softmax", {"x": TensorSpec(shape=(59, 4096))}),
+        ("rms_norm", {"input": TensorSpec(shape=(59, 4096)), **NORMED}),
+        ("gelu", {"input": TensorSpec(shape=(59, 4096))}),
+        ("silu_and_mul", {"input": TensorSpec(shape=(59, 4096))}),
+        ("dropout", {"x": TensorSpec(shape=(59 * 2048,)), "seed": 5, "p": 0.4}),
+    ],
+)
+def test_blocks_that_a_grid_has_too_many_write_nothing(op, args, device):
+    sample = Sample(name="59 blocks", args=args)
+    implementation = load_implementation(op, "cutile")
+    for dtype in (torch.float32, torch.bfloat16):
+        made = materialize(sample, dtype=dtype, device=device)
+        assert_accurate(implementation.contract, made, implementation(made))
 
 
 @everywhere

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import cuda.tile as ct
 
 from tilegym_cutile import tiles
-from tilegym_cutile.rows import as_split_rows, next_power_of_2, ragged, rows_per_block
+from tilegym_cutile.rows import as_split_rows, divisor, grid, next_power_of_2, ragged, rows_per_block
 from tilegym_cutile.runtime import Hints, Target, executor_of, with_hints
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.tuning import cached, tuned
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _LARGEST_TILE = 4096
-_SMALLEST_TILE = 256
-"""Elements of a block: two for each of its threads."""
+_SMALLEST_TILE = 2048
+"""Bytes of a block: what each of its threads loads at once."""
 
 
 def forward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
@@ -36,7 +36,7 @@ def forward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
         y: Rows,
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
-        across: int,
+        across: tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]],
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
@@ -58,7 +58,7 @@ def backward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
         dx: Rows,
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
-        across: int,
+        across: tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]],
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
@@ -121,10 +121,10 @@ class TileConfig:
     hints: Hints
 
 
-def search_space(m: int, n: int, target: Target) -> Iterator[TileConfig]:
-    """What is worth trying: with larger tiles than these, some SM would have none."""
-    most = max(_SMALLEST_TILE, next_power_of_2(-(-m * n // target.num_sms)))
-    for tile, warps in itertools.product((256, 512, 1024, 2048, 4096, 8192), (None, 4, 8)):
+def search_space(m: int, n: int, itemsize: int, target: Target) -> Iterator[TileConfig]:
+    """What is worth trying: with still larger tiles, few SMs would have all."""
+    most = 2 * share(m, n, itemsize, target)
+    for tile, warps in itertools.product((256, 512, 1024, 2048, 4096, 8192), (None, 8)):
         if tile <= most:
             yield TileConfig(elements=tile, hints=Hints(num_worker_warps=warps))
 
@@ -134,14 +134,18 @@ def heuristic(
     kernel: ct.kernel,  # noqa: ARG001 - tells tuned configurations apart
     m: int,
     n: int,
-    itemsize: int,  # noqa: ARG001 - likewise
+    itemsize: int,
     target: Target,
     *,
     elements: int,
 ) -> TileConfig:
     """For m rows of n columns, tiles of so many elements, or fewer lest an SM go without."""
-    most = max(_SMALLEST_TILE, next_power_of_2(-(-m * n // target.num_sms)))
-    return TileConfig(elements=min(elements, most), hints=Hints())
+    return TileConfig(elements=min(elements, share(m, n, itemsize, target)), hints=Hints())
+
+
+def share(m: int, n: int, itemsize: int, target: Target) -> int:
+    """Elements of an SM if all have some, but no fewer than threads load at once."""
+    return max(_SMALLEST_TILE // itemsize, next_power_of_2(-(-m * n // target.num_sms)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +153,7 @@ class Plan:
     """A launch but for its arrays."""
 
     kernel: ct.kernel
-    grid: tuple[int]
+    grid: tuple[int, int, int]
     sizes: tuple[Any, ...]
     """What `tiles.place` takes."""
 
@@ -161,8 +165,9 @@ def plan(kernel: ct.kernel, m: int, n: int, itemsize: int, elements: int, target
     columns = min(next_power_of_2(n), config.elements)
     rows = rows_per_block(m, columns, config.elements, target.num_sms)
     across = -(-n // columns)
-    sizes = (m, n, across, rows, columns, m % rows != 0, ragged(n, columns))
-    return Plan(kernel=with_hints(kernel, config.hints), grid=(-(-m // rows) * across,), sizes=sizes)
+    blocks, more = grid(-(-m // rows) * across)
+    sizes = (m, n, divisor(across), rows, columns, more or m % rows != 0, ragged(n, columns))
+    return Plan(kernel=with_hints(kernel, config.hints), grid=blocks, sizes=sizes)
 
 
 def run(

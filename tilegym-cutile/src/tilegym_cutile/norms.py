@@ -19,6 +19,7 @@ from tilegym_cutile.rows import (
     RowConfig,
     as_split_rows,
     chunked_row_configs,
+    grid,
     next_power_of_2,
     optional_rows,
     rows_per_block,
@@ -50,48 +51,37 @@ def norm_rows(
     CENTERED: ct.Constant[bool],
     INNER: ct.Constant[int],
     TILE: ct.Constant[tuple[int, int, int]],
-    KEPT: ct.Constant[bool],
+    EARLY: ct.Constant[bool],
     RAGGED_ROWS: ct.Constant[bool],
     RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
     """One block: the whole rows of a TILE; per_column = 1 / N, CENTERED: layer norm.
 
     x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), mean, rstd: (M, 1). Those that
-    may be absent come in tuples. KEPT: weight and bias are loaded at once and kept for every num_blocks(0)-th tile.
+    may be absent come in tuples. EARLY: weight and bias are loaded before x is reduced, not after.
     """
-    column = ct.broadcast_to(tiles.whole_rows(0, TILE)[1], TILE)  # rows load weight and bias apart, and need not wait
-    column_mask = tiles.inside(column, N, RAGGED_COLUMNS)
-    if KEPT:
-        kept = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
-
-    def normalize_tile(number: Any) -> None:
-        row = tiles.whole_rows(number, TILE)[0]
-        row_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS)
-        mask = tiles.both(row_mask, column_mask)
-        values = tiles.load(x, row, column, mask, inner=INNER)
-        if CENTERED:
-            first = 0.0
-            if x.dtype == ct.float32:  # of shorter dtypes, two numbers that differ do so by more than the sum's error
-                first = tiles.load(x, row, 0, row_mask, inner=INNER)
-                values = tiles.masked(values - first, column_mask)
-            middle = tiles.sum_of_row(values) * per_column
-            values = tiles.masked(values - middle, column_mask)
-        inverse = ct.rsqrt(tiles.sum_of_row(values * values) * per_column + eps)
-        if KEPT:
-            scale, shift = kept
-        else:
-            scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
-        tiles.store(y, row, column, affine(values * inverse, scale, shift, offset), mask)
-        for array in ct.static_iter(mean):
-            tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
-        for array in ct.static_iter(rstd):
-            tiles.store(array, row, 0, inverse, row_mask)
-
-    if KEPT:
-        for number in range(ct.bid(0), ct.cdiv(y.shape[0], TILE[0]), ct.num_blocks(0)):
-            normalize_tile(number)
-    else:
-        normalize_tile(ct.bid(0))
+    row, column = tiles.whole_rows(tiles.block(), TILE)
+    column = ct.broadcast_to(column, TILE)  # rows load weight and bias apart, and need not wait
+    row_mask, column_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS)
+    mask = tiles.both(row_mask, column_mask)
+    if EARLY:
+        scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
+    values = tiles.load(x, row, column, mask, inner=INNER)
+    if CENTERED:
+        first = 0.0
+        if x.dtype == ct.float32:  # of shorter dtypes, two numbers that differ do so by more than the sum's error
+            first = tiles.load(x, row, 0, row_mask, inner=INNER)
+            values = tiles.masked(values - first, column_mask)
+        middle = tiles.sum_of_row(values) * per_column
+        values = tiles.masked(values - middle, column_mask)
+    inverse = ct.rsqrt(tiles.sum_of_row(values * values) * per_column + eps)
+    if not EARLY:
+        scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
+    tiles.store(y, row, column, affine(values * inverse, scale, shift, offset), mask)
+    for array in ct.static_iter(mean):
+        tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
+    for array in ct.static_iter(rstd):
+        tiles.store(array, row, 0, inverse, row_mask)
 
 
 @ct.kernel
@@ -193,21 +183,16 @@ def affine(values: Any, weight: Any, bias: Any, offset: Any) -> Any:
 class NormConfig(RowConfig):
     """How the forward goes about rows."""
 
-    kept: bool = False
-    """Whether weight and bias are loaded once, with x, and kept in registers, rather than when they are needed."""
-
-    def blocks(self, m: int, num_sms: int) -> int:
-        """How many blocks share m rows: one a tile, or if they keep weight and bias, as many as run at once."""
-        tiles = -(-m // self.rows)
-        return min(tiles, self.hints.at_once(num_sms)) if self.kept and self.hints.occupancy else tiles
+    early: bool = False
+    """Whether weight and bias are loaded with x, and wait in registers, rather than when they are needed."""
 
 
 def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[NormConfig]:
     """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
     columns = next_power_of_2(n)
     if columns <= MOST_COLUMNS and not chunked:
-        for one, kept in itertools.product(whole_row_configs(m, columns, target.num_sms), (False, True)):
-            yield NormConfig(chunked=False, rows=one.rows, columns=columns, hints=one.hints, kept=kept)
+        for one, early in itertools.product(whole_row_configs(m, columns, target.num_sms), (False, True)):
+            yield NormConfig(chunked=False, rows=one.rows, columns=columns, hints=one.hints, early=early)
     if columns >= MOST_COLUMNS // 2 or chunked:
         for one in chunked_row_configs(columns, (2048, 4096, 8192)):
             yield NormConfig(chunked=True, rows=1, columns=one.columns, hints=one.hints)
@@ -225,19 +210,19 @@ def heuristic(
 ) -> NormConfig:
     """The configuration for m rows of n columns, from what an H200 likes.
 
-    Of many rows no block goes through several tiles: such a loop costs too many registers. Of few, a block has one, and
-    the compiler would have it wait for x before it loads weight and bias, if they were not kept.
+    No block goes through several tiles, to load weight and bias once: such a loop costs too many registers. Of few rows
+    they are loaded early, as no other block is at work while one waits for them.
     """
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
         width = min(columns, 4096 if centered else 8192)
         return NormConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
     if centered:
-        occupancy, warps = {4096: (8, 4), 8192: (4, 8), 16384: (None, 8)}.get(columns, (None, 4))
+        occupancy, warps = {4096: (8, 4), 8192: (4, 8), 16384: (None, 8)}.get(columns, (4, 4))
     elif columns == 4096 and n < columns:
         occupancy, warps = 8, 4
     else:
-        occupancy, warps = {4096: (4, 8), 8192: (None, 4), 16384: (None, 8)}.get(columns, (8, 4))
+        occupancy, warps = {4096: (4, 8), 8192: (None, 4), 16384: (None, 8)}.get(columns, (4, 4))
     elements = max(4096, 4 * columns) if columns <= (2048 if centered else 1024) else columns
     rows = rows_per_block(m, columns, elements, target.num_sms)
     aligned = n * itemsize % 16 == 0  # else each element has an address of its own
@@ -247,8 +232,8 @@ def heuristic(
     elif occupancy and not aligned:
         occupancy //= 2
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    kept = few and (aligned or columns < MOST_COLUMNS)
-    return NormConfig(chunked=False, rows=rows, columns=columns, hints=hints, kept=kept)
+    early = few and (aligned or columns < MOST_COLUMNS)
+    return NormConfig(chunked=False, rows=rows, columns=columns, hints=hints, early=early)
 
 
 def normalize(
@@ -287,10 +272,10 @@ def normalize(
         sizes: tuple[Any, ...] = (config.columns, config.ragged(m, n)[1])
         launch(norm_chunks, (m,), (*arrays, used, n, *args, *sizes), hints=config.hints)
     else:
-        sizes = (config.tile(vector(x_rows, y_rows) if inner == 1 else 1), config.kept, *config.ragged(m, n))
-        launch(
-            norm_rows, (config.blocks(m, target_of(x).num_sms),), (*arrays, n, 1 / n, *args, *sizes), hints=config.hints
-        )
+        blocks, more = grid(-(-m // config.rows))
+        tile = config.tile(vector(x_rows, y_rows) if inner == 1 else 1)
+        sizes = (tile, config.early, *config.ragged(m, n, more=more))
+        launch(norm_rows, blocks, (*arrays, n, 1 / n, *args, *sizes), hints=config.hints)
     return y
 
 

@@ -7,6 +7,7 @@ nothing: dimensions are merged where strides allow, and those that do not merge 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -44,14 +45,14 @@ class RowConfig:
         span = min(self.columns, 32 * vector) if self.rows >= (self.hints.num_worker_warps or 4) else self.columns
         return self.rows, self.columns // span, span
 
-    def ragged(self, m: int, n: int) -> tuple[bool, int]:
-        """How the last tile sticks out of m rows, and of n columns: what `tiles.inside` takes."""
-        return m % self.rows != 0, ragged(n, self.columns)
+    def ragged(self, m: int, n: int, *, more: bool = False) -> tuple[bool, int]:
+        """How tiles stick out of m rows, if only as the `grid` is of more, and of n columns: for `tiles.inside`."""
+        return more or m % self.rows != 0, ragged(n, self.columns)
 
 
-def ragged(n: int, columns: int) -> int:
-    """0 if the last tile of so many columns ends where n do, or else a divisor of n."""
-    return math.gcd(n, 16) if n % columns else 0
+def ragged(n: int, columns: int, *, more: bool = False) -> int:
+    """0 if the last tile of so many columns ends where n do, and there are no `more`, or else a divisor of n."""
+    return math.gcd(n, 16) if more or n % columns else 0
 
 
 def vector(*arrays: Tensor) -> int:
@@ -121,6 +122,28 @@ def rows_per_block(m: int, columns: int, elements: int, num_sms: int) -> int:
     """How many rows make a tile of about `elements`, or fewer where m rows would leave SMs without a block."""
     wanted = min(elements // columns, next_power_of_2(-(-m // num_sms)))
     return max(1, wanted)
+
+
+def divisor(count: int) -> tuple[int, int, int]:
+    """A count by which a kernel divides numbers below 2^31 with one product: it, a factor and a shift.
+
+    The quotient of n is (n * factor / 2^32 + n) / 2^shift, rounded down twice. Granlund and Montgomery, "Division by
+    Invariant Integers using Multiplication", 1994.
+    """
+    shift = (count - 1).bit_length()
+    return count, (2**32 * (2**shift - count)) // count + 1, shift
+
+
+_MOST_BLOCKS = 2**16 - 1
+"""Of a grid's second and third dimensions."""
+
+
+@functools.lru_cache(maxsize=1024)
+def grid(blocks: int) -> tuple[tuple[int, int, int], bool]:
+    """A grid of so many blocks as kernels number them (`tiles.block`), or of more; and whether it is of more."""
+    least = max(1, -(-blocks // _MOST_BLOCKS))
+    slabs = next((count for count in range(least, 2 * least + 8) if blocks % count == 0), least)
+    return (1, -(-blocks // slabs), slabs), blocks % slabs != 0
 
 
 _REGISTERS = 2**16

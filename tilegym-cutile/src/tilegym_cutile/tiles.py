@@ -45,10 +45,27 @@ def _add(x: Any, y: Any, more_x: Any, more_y: Any) -> Any:
     return x + more_x, y + more_y
 
 
+def block() -> Any:
+    """Which block of a `rows.grid` this is: the first dimension's number would cost a division before any load."""
+    return ct.bid(1) + ct.bid(2) * ct.num_blocks(1)
+
+
+def blocks() -> Any:
+    """How many blocks a `rows.grid` has."""
+    return ct.num_blocks(1) * ct.num_blocks(2)
+
+
 def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any, RAGGED_COLUMNS: Any) -> Any:
-    """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask."""
-    row = row_numbers(ct.bid(0) // across, ROWS)
-    column = row_numbers(ct.bid(0) % across, COLUMNS).reshape((1, COLUMNS))
+    """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask.
+
+    across: a `rows.divisor`.
+    """
+    count, factor, shift = across
+    number = ct.astype(block(), ct.uint32)
+    high = ct.astype(ct.astype(number, ct.uint64) * ct.astype(factor, ct.uint64) >> 32, ct.uint32)
+    down = (high + number) >> ct.astype(shift, ct.uint32)
+    row = row_numbers(down, ROWS)
+    column = row_numbers(number - down * ct.astype(count, ct.uint32), COLUMNS).reshape((1, COLUMNS))
     return row, column, both(inside(row, M, RAGGED_ROWS), inside(column, N, RAGGED_COLUMNS))
 
 

@@ -36,5 +36,5 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 def gelu_backward(grad_output: Tensor, input: Tensor, approximate: str = "none") -> Tensor:
     """The gradient of the input, from that of the output and the input: of its shape, dtype and, if dense, strides."""
     dx = torch.empty_like(input)
-    run(_BACKWARD[approximate], in_step(grad_output, input, dx))
+    run(_BACKWARD[approximate], in_step(grad_output, input, dx), elements=4096)
     return dx

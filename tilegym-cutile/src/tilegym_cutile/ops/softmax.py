@@ -15,6 +15,7 @@ from tilegym_cutile.rows import (
     RowConfig,
     as_rows,
     chunked_row_configs,
+    grid,
     next_power_of_2,
     previous_power_of_2,
     ragged,
@@ -46,7 +47,7 @@ def softmax_rows(
     RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
     """One block: the whole rows of a TILE. x: (*outer, N), y: (M, N)."""
-    row, column = tiles.whole_rows(ct.bid(0), TILE)
+    row, column = tiles.whole_rows(tiles.block(), TILE)
     mask = tiles.both(tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
     logits = tiles.load(x, row, column, mask, padding=-math.inf)
     peak = ct.max(ct.max(logits, axis=1, keepdims=True), axis=2, keepdims=True)
@@ -170,13 +171,12 @@ def softmax(
         at_once = _GROUP_REGISTERS // (config.hints.occupancy or 1) * packed
         chunks = previous_power_of_2(max(1, min(n, at_once) // config.columns))
         width = chunks * config.columns
-        grid = (min(m, 2 * target_of(x).num_sms),)
         sizes: tuple[Any, ...] = (n, n // width, chunks, config.columns, ragged(n, width))
-        launch(softmax_chunks, grid, (x_rows, y_rows, *sizes), hints=config.hints)
+        launch(softmax_chunks, (min(m, 2 * target_of(x).num_sms),), (x_rows, y_rows, *sizes), hints=config.hints)
     else:
-        grid = (-(-m // config.rows),)
-        sizes = (n, config.tile(wide), *config.ragged(m, n))
-        launch(softmax_rows, grid, (x_rows, y_rows, *sizes), hints=config.hints)
+        blocks, more = grid(-(-m // config.rows))
+        sizes = (n, config.tile(wide), *config.ragged(m, n, more=more))
+        launch(softmax_rows, blocks, (x_rows, y_rows, *sizes), hints=config.hints)
     return y
 
 
@@ -191,7 +191,7 @@ def softmax_backward_rows(
     RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
     """One block: the whole rows of a TILE, dx = y * (dy - sum(dy * y)). dy, y: (*outer, N), dx: (M, N)."""
-    row, column = tiles.whole_rows(ct.bid(0), TILE)
+    row, column = tiles.whole_rows(tiles.block(), TILE)
     mask = tiles.both(tiles.inside(row, dx.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS))
     weights = tiles.load(y, row, column, mask)
     gradient = tiles.load(dy, row, column, mask)
@@ -260,7 +260,7 @@ def softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
         args = (*arrays, n, config.columns, ragged(n, config.columns))
         launch(softmax_backward_chunks, (m,), args, hints=config.hints)
     else:
-        grid = (-(-m // config.rows),)
-        sizes = (n, config.tile(vector(*arrays)), *config.ragged(m, n))
-        launch(softmax_backward_rows, grid, (*arrays, *sizes), hints=config.hints)
+        blocks, more = grid(-(-m // config.rows))
+        sizes = (n, config.tile(vector(*arrays)), *config.ragged(m, n, more=more))
+        launch(softmax_backward_rows, blocks, (*arrays, *sizes), hints=config.hints)
     return dx
