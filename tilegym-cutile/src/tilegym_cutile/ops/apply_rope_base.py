@@ -33,7 +33,6 @@ def rope_tiles(
     k_out: Rows,
     S: int,
     q_blocks: int,
-    k_blocks: int,
     POSITIONS: ct.Constant[int],
     HEADS: ct.Constant[int],
     WIDTHS: ct.Constant[tuple[int, int, int, int]],
@@ -46,14 +45,13 @@ def rope_tiles(
 
     q, q_out: (B, H, S, D) or, if HEADS_DIM is 2, (B, S, H, D), k, k_out: likewise of Hk heads, cos, sin: (L, R),
     (1, L, R) or (B, L, R), position_ids: (1, S) or (B, S), or none if L = S. WIDTHS: R / 2 and the tile that holds it,
-    D - R and the tile that holds it. The q_blocks + k_blocks blocks that share positions come one after the other, so
-    that their rows of cos and sin are still in the cache.
+    D - R and the tile that holds it. Blocks with the same ct.bid(0) have positions of one batch; those whose ct.bid(1)
+    is below q_blocks have heads of q.
     """
-    block = ct.bid(0) % (q_blocks + k_blocks)
-    tile = ct.bid(0) // (q_blocks + k_blocks)
+    block = ct.bid(1)
     across = ct.cdiv(S, POSITIONS)
-    batch = tile // across
-    position = ((tile % across) * POSITIONS + ct.arange(POSITIONS, dtype=ct.int32))[:, None, None]
+    batch = ct.bid(0) // across
+    position = ((ct.bid(0) % across) * POSITIONS + ct.arange(POSITIONS, dtype=ct.int32))[:, None, None]
     position_mask = tiles.inside(position, S, RAGGED_POSITIONS)
     row, row_mask = position, position_mask
     for ids in ct.static_iter(position_ids):
@@ -102,12 +100,20 @@ def _rotate(x: Any, y: Any, place: Any, mask: Any, tables: Any, WIDTHS: tuple[in
     sin_low, sin_high = _load(sin, (*row, column), table_mask), _load(sin, (*row, column + HALF), table_mask)
     if BACKWARD:
         sin_low, sin_high = -sin_high, -sin_low
-    _store(y, low, a * cos_low - b * sin_low, half_mask)
-    _store(y, high, b * cos_high + a * sin_high, half_mask)
+    halves = ct.cat(((a * cos_low - b * sin_low)[:, :, None, :], (b * cos_high + a * sin_high)[:, :, None, :]), 2)
+    whole = ct.arange(2, dtype=ct.int32)[None, None, :, None] * HALF + column[:, :, None, :]
+    expanded: Any = ()
+    for one in ct.static_iter(place):
+        expanded = (*expanded, _widen(one))
+    _store(y, (*expanded, whole), halves, None if half_mask is None else half_mask[:, :, None, :])
     if REST > 0:
         column = ct.arange(REST_TILE, dtype=ct.int32)[None, None, :]
         rest, rest_mask = (*place, column + 2 * HALF), tiles.both(mask, tiles.inside(column, REST, REST != REST_TILE))
         _store(y, rest, _load(x, rest, rest_mask), rest_mask)
+
+
+def _widen(index: Any) -> Any:
+    return index if len(index.shape) == 0 else index[:, :, :, None]
 
 
 def _load(array: Any, index: Any, mask: Any) -> Any:
@@ -124,7 +130,7 @@ class RopeConfig:
 
     positions: int
     heads: int
-    hints: Hints | None = None
+    hints: Hints = Hints()  # noqa: RUF009 - frozen
 
 
 def search_space(positions: int, heads: int, size: int) -> Iterator[RopeConfig]:
@@ -132,7 +138,9 @@ def search_space(positions: int, heads: int, size: int) -> Iterator[RopeConfig]:
     for at_once, together in itertools.product((1, 2, 4, 8, 16, 32), repeat=2):
         elements = at_once * together * next_power_of_2(size)
         if at_once <= next_power_of_2(positions) and together <= next_power_of_2(heads) and 1024 <= elements <= 8192:
-            yield RopeConfig(positions=at_once, heads=together)
+            for warps in (None, 8):
+                hints = Hints(num_worker_warps=warps)
+                yield RopeConfig(positions=at_once, heads=together, hints=hints)
 
 
 @tuned("rope", space=search_space, bucketed=("positions",))
@@ -182,6 +190,6 @@ def _rotated(
     arrays = (q, k, cos, sin, optional(position_ids), *outs)
     widths = (half, next_power_of_2(half), rest, next_power_of_2(rest) if rest else 0)
     ragged = (length % block != 0, heads % heads_block != 0 or kv_heads % heads_block != 0)
-    args = (*arrays, length, *blocks, block, heads_block, widths, *ragged, heads_dim, backward)
-    launch(rope_tiles, (batch * -(-length // block) * sum(blocks),), args, hints=config.hints)
+    args = (*arrays, length, blocks[0], block, heads_block, widths, *ragged, heads_dim, backward)
+    launch(rope_tiles, (batch * -(-length // block), sum(blocks)), args, hints=config.hints)
     return outs
