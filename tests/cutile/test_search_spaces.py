@@ -17,6 +17,7 @@ from tilegym.testing import load_implementation, materialize
 from tilegym_cutile import attention_config, gemm_config, tables, tuning
 from tilegym_cutile.compilation import Case, compile_case
 from tilegym_cutile.runtime import ARCHITECTURES, recording
+from tilegym_cutile.tune_command import _difference
 
 IMPLEMENTATIONS = {
     op: load_implementation(op, "cutile") for op, backends in get_registry_info().items() if "cutile" in backends
@@ -75,6 +76,7 @@ def test_there_are_for_problems_of_any_size(target):
 def test_host_code_takes_every_configuration_and_an_entry_holds_it(name):
     question, op, sample = questions()[name]
     for config in question.space:
+        assert _difference(question.plain, config)
         assert from_json(type(question.plain), json.loads(json.dumps(asdict(config))), "entry") == config
         with tuning.forced(question, config):
             assert launches_of(op, sample)

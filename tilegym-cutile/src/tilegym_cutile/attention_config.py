@@ -29,7 +29,7 @@ class AttentionConfig:
     0 leaves it to the compiler."""
     one_loop: bool = False
     """Whether one loop goes over all tiles and asks of each whether it needs a mask, rather than one for each kind."""
-    hints: Hints | None = None
+    hints: Hints = Hints()  # noqa: RUF009 - frozen
 
     def constants(self, columns: int, second: int) -> tuple[Any, ...]:
         """The kernels' constants about tiles, for heads in tiles of so many columns, of the second pair too."""
@@ -102,12 +102,13 @@ def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal:
     elif size > 128:
         precious = capped or dtype.itemsize == 1
         m, n, one_loop, hints = 128, 64 if precious else 128, not precious, Hints(num_worker_warps=8)
-    elif size > 64 and second:
-        m, n, hints = 128, 128, Hints(num_worker_warps=8)
+        latency = 0 if precious else 2
     elif size > 64:
-        n, one_loop, hints = 128, True, Hints(occupancy=2, num_worker_warps=4)
+        n, latency, one_loop, hints = 128, 2 if second else 0, True, Hints(occupancy=2, num_worker_warps=4)
+    elif causal:
+        one_loop, hints = True, Hints(occupancy=4, num_worker_warps=4)
     else:
-        latency, one_loop, hints = 0 if causal else 2, causal, Hints(occupancy=4, num_worker_warps=4)
+        n, latency, hints = 128, 2, Hints(occupancy=2, num_worker_warps=4)
     return AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 
 

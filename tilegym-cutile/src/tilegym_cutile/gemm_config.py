@@ -27,7 +27,7 @@ class GemmConfig:
     tile: tuple[int, int, int]
     """Rows and columns of a tile, and the terms that are added to it at a time."""
     parts: int = 1
-    """In how many parts of its columns a tile is added up, one after the other."""
+    """In how many parts of its columns a tile is added up: theirs are a power of two, where a tile's need not be."""
     swapped: bool = False
     """Whether the transpose is computed: b's columns are the tile's rows."""
     splits: int = 1
@@ -71,16 +71,18 @@ def _tiles(
     return [GemmConfig(tile=(m, n, k), latency=latency, hints=hints) for m, n, k, hints in steps]
 
 
-def _shared_tiles(dtype: torch.dtype, trans: tuple[bool, bool], target: Target) -> list[GemmConfig]:
-    """Large tiles to try besides: of two SMs that load for each other, or of parts whose float8 sums fit registers."""
+def _more_tiles(dtype: torch.dtype, trans: tuple[bool, bool], target: Target) -> list[GemmConfig]:
+    """Tiles to try besides: of two SMs that load for each other, of 192 columns, of more blocks an SM."""
     if target.capability[0] not in (9, 10) or dtype.itemsize > 2 or trans[0]:
         return []
     pair = Hints(num_ctas=2, num_worker_warps=8)
     if dtype.itemsize == 2:
-        return [GemmConfig(tile=tile, latency=6, hints=pair) for tile in ((256, 256, 64), (256, 128, 64))]
-    if not trans[1]:
+        ways = [((256, 256, 64), 1, pair), ((256, 128, 64), 1, pair), ((128, 192, 64), 3, _EIGHT)]
+    elif trans[1]:
+        three = Hints(occupancy=3, num_worker_warps=4)
+        ways = [((256, 128, 128), 1, pair), ((64, 128, 128), 1, _TWO), ((64, 64, 256), 1, three)]
+    else:
         return []
-    ways = (((128, 256, 128), 2, _EIGHT), ((256, 256, 128), 2, pair), ((256, 128, 128), 1, pair))
     return [GemmConfig(tile=tile, parts=parts, latency=6, hints=hints) for tile, parts, hints in ways]
 
 
@@ -136,7 +138,7 @@ def search_space(
     """What is worth trying: more or fewer loads ahead, and where these decide, other depths and splits."""
     candidates, loads_decide = _candidates(m, n, trans, dtype, tf32, blocked, stored, target)
     if not loads_decide and blocked:
-        for one, latency in itertools.product(_shared_tiles(dtype, trans, target), (4, 6, 8)):
+        for one, latency in itertools.product(_more_tiles(dtype, trans, target), (4, 6, 8)):
             yield replace(one, latency=latency)
     for one in candidates:
         rows, columns, depth = one.tile

@@ -229,7 +229,7 @@ def backward_heuristic(m: int, n: int, itemsize: int, target: Target, *, bare: b
     if columns > per_sm:
         width, hints = min(4096, per_sm // 2), Hints(num_worker_warps=8)
         return BackwardConfig(chunked=True, rows=1, columns=width, ahead=False, hints=hints)
-    elements = max(columns, (4096 if n == 1024 else 2048) if per_sm == 8192 else 1024)
+    elements = max(columns, 2048 if per_sm == 8192 else 1024)
     return BackwardConfig(
         chunked=False,
         rows=rows_per_block(m, columns, elements, target.num_sms),

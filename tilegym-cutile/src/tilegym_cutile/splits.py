@@ -26,7 +26,7 @@ class Config:
     """How a block goes about its row: a power of two of splits at a time."""
 
     splits: int
-    hints: Hints | None = None
+    hints: Hints = Hints()  # noqa: RUF009 - frozen
 
 
 @ct.kernel
