@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tilegym_cutile import norms, norms_backward
-from tilegym_cutile.runtime import Hints, recording
+from tilegym_cutile.runtime import recording
 
 everywhere = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 chunked = pytest.mark.parametrize("chunked", [False, True])
@@ -48,20 +48,6 @@ def test_norm_and_statistics(shape, mean, chunked, centered, device):
     torch.testing.assert_close(rstds.double(), rstd, rtol=1e-6, atol=0)
     if centered:
         torch.testing.assert_close(means.double(), mean, rtol=1e-7, atol=1e-6)
-
-
-@everywhere
-@centered
-def test_weight_and_bias_may_be_loaded_early_or_late(centered, device, monkeypatch):
-    x, weight, bias = normal(700, 33).to(device), normal(33).to(device), normal(33).to(device)
-    found = []
-    for early in (False, True):
-        config = norms.NormConfig(chunked=False, rows=2, columns=64, hints=Hints(num_worker_warps=4), early=early)
-        monkeypatch.setattr(norms, "heuristic", lambda *_, config=config, **__: config)
-        rstd = norms.empty_statistic(x, 1)
-        found.append((norms.normalize(x, 1, weight, bias, EPS, 0.5, centered=centered, rstd=rstd), rstd))
-    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-6, atol=0)
 
 
 @everywhere

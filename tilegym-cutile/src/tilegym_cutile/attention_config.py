@@ -103,8 +103,10 @@ def _best(size: int, second: int, dtype: torch.dtype, target: Target, *, causal:
         precious = capped or dtype.itemsize == 1
         m, n, one_loop, hints = 128, 64 if precious else 128, not precious, Hints(num_worker_warps=8)
         latency = 0 if precious else 2
+    elif size > 64 and second:
+        m, n, hints = 128, 128, Hints(num_worker_warps=8)
     elif size > 64:
-        n, latency, one_loop, hints = 128, 2 if second else 0, True, Hints(occupancy=2, num_worker_warps=4)
+        n, one_loop, hints = 128, True, Hints(occupancy=2, num_worker_warps=4)
     elif causal:
         one_loop, hints = True, Hints(occupancy=4, num_worker_warps=4)
     else:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _LARGEST_TILE = 4096
-_SMALLEST_TILE = 2048
-"""Bytes of a block: what each of its threads loads at once."""
+_SMALLEST_TILE = 1024
+"""Bytes of a block: of small tensors, each of its threads loads 8."""
 
 
 def forward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
@@ -123,7 +123,7 @@ class TileConfig:
 
 def search_space(m: int, n: int, itemsize: int, target: Target) -> Iterator[TileConfig]:
     """What is worth trying: with still larger tiles, few SMs would have all."""
-    most = 2 * share(m, n, itemsize, target)
+    most = 8 * share(m, n, itemsize, target)
     for tile, warps in itertools.product((256, 512, 1024, 2048, 4096, 8192), (None, 8)):
         if tile <= most:
             yield TileConfig(elements=tile, hints=Hints(num_worker_warps=warps))
@@ -144,8 +144,8 @@ def heuristic(
 
 
 def share(m: int, n: int, itemsize: int, target: Target) -> int:
-    """Elements of an SM if all have some, but no fewer than threads load at once."""
-    return max(_SMALLEST_TILE // itemsize, next_power_of_2(-(-m * n // target.num_sms)))
+    """Elements of a block of four that an SM has if all have some, but no fewer than are worth a block."""
+    return max(_SMALLEST_TILE // itemsize, next_power_of_2(-(-m * n // target.num_sms)) // 4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,8 +6,6 @@ Both read a row once where it fits in registers, and twice, in chunks, where it 
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cuda.tile as ct
@@ -51,21 +49,18 @@ def norm_rows(
     CENTERED: ct.Constant[bool],
     INNER: ct.Constant[int],
     TILE: ct.Constant[tuple[int, int, int]],
-    EARLY: ct.Constant[bool],
     RAGGED_ROWS: ct.Constant[bool],
     RAGGED_COLUMNS: ct.Constant[int],
 ) -> None:
     """One block: the whole rows of a TILE; per_column = 1 / N, CENTERED: layer norm.
 
     x: (*outer, *inner) of INNER inner dimensions, weight, bias: (1, *inner), y: (M, N), mean, rstd: (M, 1). Those that
-    may be absent come in tuples. EARLY: weight and bias are loaded before x is reduced, not after.
+    may be absent come in tuples.
     """
     row, column = tiles.whole_rows(tiles.block(), TILE)
     column = ct.broadcast_to(column, TILE)  # rows load weight and bias apart, and need not wait
     row_mask, column_mask = tiles.inside(row, y.shape[0], RAGGED_ROWS), tiles.inside(column, N, RAGGED_COLUMNS)
     mask = tiles.both(row_mask, column_mask)
-    if EARLY:
-        scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
     values = tiles.load(x, row, column, mask, inner=INNER)
     if CENTERED:
         first = 0.0
@@ -75,8 +70,7 @@ def norm_rows(
         middle = tiles.sum_of_row(values) * per_column
         values = tiles.masked(values - middle, column_mask)
     inverse = ct.rsqrt(tiles.sum_of_row(values * values) * per_column + eps)
-    if not EARLY:
-        scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
+    scale, shift = parameters(weight, column, column_mask), parameters(bias, column, column_mask)
     tiles.store(y, row, column, affine(values * inverse, scale, shift, offset), mask)
     for array in ct.static_iter(mean):
         tiles.store(array, row, 0, first + middle + 0.0 * inverse, row_mask)  # NaN where the row is not finite
@@ -179,23 +173,13 @@ def affine(values: Any, weight: Any, bias: Any, offset: Any) -> Any:
     return values
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NormConfig(RowConfig):
-    """How the forward goes about rows."""
-
-    early: bool = False
-    """Whether weight and bias are loaded with x, and wait in registers, rather than when they are needed."""
-
-
-def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[NormConfig]:
+def search_space(m: int, n: int, target: Target, *, chunked: bool) -> Iterator[RowConfig]:
     """What is worth trying; medium rows in chunks too, since whole ones leave room for few blocks."""
     columns = next_power_of_2(n)
     if columns <= MOST_COLUMNS and not chunked:
-        for one, early in itertools.product(whole_row_configs(m, columns, target.num_sms), (False, True)):
-            yield NormConfig(chunked=False, rows=one.rows, columns=columns, hints=one.hints, early=early)
+        yield from whole_row_configs(m, columns, target.num_sms)
     if columns >= MOST_COLUMNS // 2 or chunked:
-        for one in chunked_row_configs(columns, (2048, 4096, 8192)):
-            yield NormConfig(chunked=True, rows=1, columns=one.columns, hints=one.hints)
+        yield from chunked_row_configs(columns, (2048, 4096, 8192))
 
 
 @tuned("norm", space=search_space, bucketed=("m",))
@@ -207,16 +191,15 @@ def heuristic(
     *,
     centered: bool,
     chunked: bool = False,
-) -> NormConfig:
+) -> RowConfig:
     """The configuration for m rows of n columns, from what an H200 likes.
 
-    No block goes through several tiles, to load weight and bias once: such a loop costs too many registers. Of few rows
-    they are loaded early, as no other block is at work while one waits for them.
+    No block goes through several tiles, to load weight and bias once: such a loop costs too many registers.
     """
     columns = next_power_of_2(n)
     if columns > MOST_COLUMNS or chunked:
         width = min(columns, 4096 if centered else 8192)
-        return NormConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
+        return RowConfig(chunked=True, rows=1, columns=width, hints=Hints(num_worker_warps=8))
     if centered:
         occupancy, warps = {4096: (8, 4), 8192: (4, 8), 16384: (None, 8)}.get(columns, (4, 4))
     elif columns == 4096 and n < columns:
@@ -226,14 +209,12 @@ def heuristic(
     elements = max(4096, 4 * columns) if columns <= (2048 if centered else 1024) else columns
     rows = rows_per_block(m, columns, elements, target.num_sms)
     aligned = n * itemsize % 16 == 0  # else each element has an address of its own
-    few = m <= rows * target.num_sms  # one block an SM: all registers are its own
-    if few:
-        occupancy, warps = None, 8 if columns >= 4096 else 4
+    if m <= rows * target.num_sms:  # one block an SM: all registers are its own
+        occupancy, warps = None, 8 if columns > 4096 else 4
     elif occupancy and not aligned:
         occupancy //= 2
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
-    early = few and (aligned or columns < MOST_COLUMNS)
-    return NormConfig(chunked=False, rows=rows, columns=columns, hints=hints, early=early)
+    return RowConfig(chunked=False, rows=rows, columns=columns, hints=hints)
 
 
 def normalize(
@@ -274,7 +255,7 @@ def normalize(
     else:
         blocks, more = grid(-(-m // config.rows))
         tile = config.tile(vector(x_rows, y_rows) if inner == 1 else 1)
-        sizes = (tile, config.early, *config.ragged(m, n, more=more))
+        sizes = (tile, *config.ragged(m, n, more=more))
         launch(norm_rows, blocks, (*arrays, n, 1 / n, *args, *sizes), hints=config.hints)
     return y
 
