@@ -85,7 +85,11 @@ def test_softmax_of_long_rows(n, device):
     """In several groups, alone or with a rest, of single elements or vectors; more rows than a CPU's blocks."""
     x = torch.randn(11, n, device=device, generator=torch.Generator(device).manual_seed(n))
     x[::2, -1] = 9.0
-    assert_accurate(tilegym.ops.softmax.contract, {"x": x}, softmax(x))
+    y = softmax(x)
+    assert_accurate(tilegym.ops.softmax.contract, {"x": x}, y)
+    weights, gradient = y.double(), x.double()  # what the last column adds to the sum shows in all others
+    dx = softmax_backward(x, y)
+    assert_close(dx, weights * (gradient - (gradient * weights).sum(-1, keepdim=True)), n)
 
 
 @everywhere
