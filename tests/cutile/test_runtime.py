@@ -114,6 +114,21 @@ def test_a_kernel_with_equal_hints_is_one_object(made):
     assert third is not first
 
 
+@pytest.mark.parametrize(
+    ("hints", "num_sms", "blocks"),
+    [
+        (Hints(), 132, 132),
+        (Hints(occupancy=2), 132, 264),
+        (Hints(num_ctas=2), 132, 66),
+        (Hints(num_ctas=2, occupancy=2), 132, 132),
+        (Hints(num_ctas=4), 132, 32),  # in 8 clusters of 16 or 18 SMs
+        (Hints(num_ctas=4), 8, 1),
+    ],
+)
+def test_as_many_blocks_run_at_once_as_clusters_of_sms_hold(hints, num_sms, blocks):
+    assert hints.at_once(num_sms) == blocks
+
+
 def test_recording_keeps_launches_and_runs_none(made):
     x, y = torch.empty(8, 16, dtype=torch.bfloat16), torch.empty(8, 16, device="meta")
     with recording() as launches:

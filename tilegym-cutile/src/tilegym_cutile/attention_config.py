@@ -49,10 +49,10 @@ def forward_space(size: int, target: Target) -> Iterator[AttentionConfig]:
     """The configurations worth timing for heads of `size` columns."""
     more_blocks = [(None, 2, 2), (None, 4 if size <= 64 else 3, 2)]  # less memory for each
     alone = [(None, None, 0), (None, None, 2), *more_blocks]
-    together = [(2, None, 0)] if target.capability[0] in (9, 10) else []
+    together = [(2, 2, 0), (2, 2, 2)] if target.capability[0] in (9, 10) else []  # each SM loads half of the keys
     ways = itertools.product(_FORWARD_TILES, [*alone, *together], (False, True))
     for (m, n, warps), (ctas, occupancy, latency), one_loop in ways:
-        if m * (n + size) <= 256 * 256:
+        if m * (n + size) <= 256 * 256 and (ctas is None or (m, warps) == (128, 4)):
             hints = Hints(num_ctas=ctas, occupancy=occupancy, num_worker_warps=warps)
             yield AttentionConfig(queries=m, keys=n, latency=latency, one_loop=one_loop, hints=hints)
 

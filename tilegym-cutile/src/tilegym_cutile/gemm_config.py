@@ -72,7 +72,7 @@ def _tiles(
 
 
 def _more_tiles(dtype: torch.dtype, trans: tuple[bool, bool], target: Target) -> list[GemmConfig]:
-    """Tiles to try besides: of two SMs that load for each other, of 192 columns, of more blocks an SM."""
+    """Tiles to try besides: of SMs that load for each other, of 192 columns, of more blocks an SM."""
     if target.capability[0] not in (9, 10) or dtype.itemsize > 2 or trans[0]:
         return []
     pair = Hints(num_ctas=2, num_worker_warps=8)
@@ -80,7 +80,9 @@ def _more_tiles(dtype: torch.dtype, trans: tuple[bool, bool], target: Target) ->
         ways = [((256, 256, 64), 1, pair), ((256, 128, 64), 1, pair), ((128, 192, 64), 3, _EIGHT)]
     elif trans[1]:
         three = Hints(occupancy=3, num_worker_warps=4)
-        ways = [((256, 128, 128), 1, pair), ((64, 128, 128), 1, _TWO), ((64, 64, 256), 1, three)]
+        four = Hints(num_ctas=4, num_worker_warps=8)
+        ways = [((256, 128, 128), 1, pair), ((128, 256, 128), 1, pair), ((256, 256, 128), 1, four)]
+        ways += [((64, 128, 128), 1, _TWO), ((64, 64, 256), 1, three)]
     else:
         return []
     return [GemmConfig(tile=tile, parts=parts, latency=6, hints=hints) for tile, parts, hints in ways]

@@ -55,8 +55,13 @@ class Hints:
     num_worker_warps: int | None = None
 
     def at_once(self, num_sms: int) -> int:
-        """How many blocks run at once on so many SMs; without `occupancy`, it is one for each."""
-        return num_sms * (self.occupancy or 1) // (self.num_ctas or 1)
+        """How many blocks run at once on so many SMs; without `occupancy`, it is one for each.
+
+        A block of several CTAs has all of its SMs in one of the chip's clusters, of 16 of them or a few more.
+        """
+        ctas = self.num_ctas or 1
+        usable = num_sms if ctas <= 2 else num_sms // 16 * 16
+        return max(1, usable * (self.occupancy or 1) // ctas)
 
 
 class Executor(Protocol):
