@@ -1,7 +1,4 @@
-"""Row ops at widths that models have, powers of two and others, of many rows and of few.
-
-A case is named by rows and columns.
-"""
+"""Row ops at widths that models have, powers of two and others, of many rows and of few."""
 
 import torch
 
