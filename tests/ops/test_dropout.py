@@ -128,6 +128,11 @@ class Test_DROPOUT(common.PyTestCase):
             assert dropout(x, 1, training=False, inplace=True, backend=backend) is x
 
     @pytest.mark.parametrize("backend", _backends)
+    def test_in_place_no_elements_share_no_place(self, backend):
+        x = torch.ones(1, 0, device=self._device(backend)).expand(2, 0)
+        assert dropout(x, 1, inplace=True, backend=backend) is x
+
+    @pytest.mark.parametrize("backend", _backends)
     def test_in_place_writes_the_elements_of_x_alone(self, backend):
         whole = torch.randn(6, 50, device=self._device(backend))
         before, x = whole.clone(), whole[:, ::2]

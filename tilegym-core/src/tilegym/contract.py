@@ -230,5 +230,6 @@ def check_number(op: str, name: str, value: object) -> None:
 
 def check_not_expanded(op: str, name: str, value: Tensor) -> None:
     """`value` is to be written, so its elements must not share places."""
-    if any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True)):
+    shared = any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride(), strict=True))
+    if shared and value.numel():
         raise ArgumentValueError(f"{op}: {name} must not be expanded: several elements would share one place")
