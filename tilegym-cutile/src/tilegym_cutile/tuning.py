@@ -13,7 +13,7 @@ Host code calls `heuristic(...)` and does what the configuration says. The answe
 user's entry, that of the wheel (`tables.py`), what the heuristic itself says. No call ever starts a search.
 
 Arguments are numbers, strings, dtypes, kernels, None, tuples of these, and one `target`. They make up an entry's key,
-in which those named in `bucketed` count as the nearest power of two: name there what has many values that want the same
+in which those named in `bucketed` count as the next power of two: name there what has many values that want the same
 configuration, such as how many rows there are. What decides whether a configuration is good, such as the size of an
 element, has to be an argument, though the heuristic make no use of it. A configuration is a frozen dataclass of
 numbers, strings, None, and tuples or dataclasses of these; it must be right for every call that has its key.
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -33,6 +32,7 @@ import torch
 
 from tilegym.errors import RegistrationError
 from tilegym_cutile import tables
+from tilegym_cutile.rows import next_power_of_2
 from tilegym_cutile.signature import name_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def tuned(
     Args:
         name: of its entries, for good: lower-case letters, digits and `_`.
         space: yields the configurations worth trying, from arguments of the heuristic, by name.
-        bucketed: parameters that count as the nearest power of two.
+        bucketed: parameters that count as the next power of two.
 
     Raises:
         RegistrationError: the heuristic lacks a parameter that is named, or another module has this name.
@@ -185,8 +185,8 @@ def _forget_answers() -> None:
 
 
 def bucket(count: int) -> int:
-    """The power of two nearest to a count, in ratio."""
-    return 1 << round(math.log2(count)) if count > 0 else 0
+    """The least power of two that is no less than a count: what fills a device at that still fits it at less."""
+    return next_power_of_2(count) if count > 0 else 0
 
 
 def _text(value: Any) -> str:
