@@ -67,6 +67,12 @@ def test_gradients_are_left_alone() -> None:
     assert not out.requires_grad
 
 
+@pytest.mark.parametrize("grid", [(2**31,), (1, 65536), (1, 1, 65536)])
+def test_grids_that_no_gpu_has(grid: tuple[int, ...]) -> None:
+    with pytest.raises(cpu.LaunchError, match=r"kernel 'copy': a GPU's grid has at most \(2147483647, 65535, 65535\)"):
+        cpu.launch(grid, copy, copy_args())
+
+
 @pytest.mark.parametrize("grid", [(), (1, 1, 1, 1), (-1,), 3])
 def test_grids_that_are_none(grid: object) -> None:
     with pytest.raises(cpu.LaunchError, match="kernel 'copy': the grid must be one to three numbers of blocks"):

@@ -104,6 +104,10 @@ def _run(grid: tuple[int, int, int], kernel: ct.kernel, args: tuple[Any, ...], m
         follow(run(program(kernel, known), grid, arguments, memory), math.prod(grid), function.pyfunc.__name__)
 
 
+_MOST_BLOCKS = 2**31 - 1, 2**16 - 1, 2**16 - 1
+"""Of each dimension of a CUDA grid."""
+
+
 def _grid(grid: Sequence[int], name: str) -> tuple[int, int, int]:
     try:
         dims = tuple(int(n) for n in grid)
@@ -112,6 +116,8 @@ def _grid(grid: Sequence[int], name: str) -> tuple[int, int, int]:
     if not 1 <= len(dims) <= 3 or min(dims) < 0:
         raise LaunchError(f"kernel '{name}': the grid must be one to three numbers of blocks, got {grid!r}")
     x, y, z = (*dims, 1, 1)[:3]
+    if x > _MOST_BLOCKS[0] or y > _MOST_BLOCKS[1] or z > _MOST_BLOCKS[2]:
+        raise LaunchError(f"kernel '{name}': a GPU's grid has at most {_MOST_BLOCKS} blocks, got {grid!r}")
     return x, y, z
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_MOST_HEAD_BLOCKS = 2**15
+"""Of the 65,535 that the second dimension of a grid holds."""
+
+
 @ct.kernel
 def rope_tiles(
     q: Rows,
@@ -185,7 +189,8 @@ def _rotated(
     half, size = cos.shape[-1] // 2, q.shape[3]
     rest = size - 2 * half
     config = heuristic(batch * length, max(heads, kv_heads), size, q.element_size(), target_of(q))
-    block, heads_block = config.positions, config.heads
+    least = next_power_of_2(-(-(heads + kv_heads) // _MOST_HEAD_BLOCKS))
+    block, heads_block = config.positions, max(config.heads, least)
     blocks = -(-heads // heads_block), -(-kv_heads // heads_block)
     arrays = (q, k, cos, sin, optional(position_ids), *outs)
     widths = (half, next_power_of_2(half), rest, next_power_of_2(rest) if rest else 0)
