@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tilegym_cutile import norms, norms_backward
-from tilegym_cutile.runtime import recording
+from tilegym_cutile.compilation import Case, compile_case
+from tilegym_cutile.runtime import ARCHITECTURES, recording
 
 everywhere = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 chunked = pytest.mark.parametrize("chunked", [False, True])
@@ -129,3 +130,16 @@ def test_a_row_is_read_once_while_it_fits_in_registers(n):
         norms.normalize(torch.empty(64, 20_000, device="meta"), 1, None, None, EPS, 0.0, centered=True)
     names = [launch.kernel._annotated_function.pyfunc.__name__ for launch in launches]
     assert names == ["norm_rows", "norm_chunks"]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@centered
+def test_rows_of_several_dimensions_do_not_spill(arch, centered):
+    x = torch.empty(65536, 64, 32, dtype=torch.bfloat16, device="meta").transpose(1, 2)
+    parameter = torch.empty(32, 64, dtype=torch.bfloat16, device="meta")
+    with recording(arch=arch) as launches:
+        norms.normalize(x, 2, parameter, parameter if centered else None, EPS, 0.0, centered=centered)
+    (launch,) = launches
+    assert launch.kernel is not norms.norm_chunks
+    case = Case(op="layer_norm_legacy", sample="two dimensions", dtype=x.dtype, launch=launch)
+    assert compile_case(case, arch).usage.stack == 0

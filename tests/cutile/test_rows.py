@@ -172,7 +172,6 @@ def test_a_divisor_divides_as_integers_do(count):
         (114688, ((1, 57344, 2), False)),
         (2**24, ((1, 2**15, 2**9), False)),
         (131071, ((1, 43691, 3), True)),
-        (2**31 - 1, ((1, 65535, 32769), True)),
     ],
 )
 def test_a_grid_has_no_more_blocks_than_asked_for_if_it_can_be(blocks, expected):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import pytest
@@ -12,7 +13,7 @@ import tilegym
 from tests.cutile.test_host_code import OnlyAllocations
 from tilegym.contract import Sample, TensorSpec
 from tilegym.testing import assert_accurate, load_implementation, materialize
-from tilegym_cutile import rows
+from tilegym_cutile.ops.apply_rope_base import apply_rope_base
 from tilegym_cutile.ops.rms_norm import rms_norm, rms_norm_backward, rms_norm_forward
 from tilegym_cutile.ops.silu_and_mul import silu_and_mul, silu_and_mul_backward
 from tilegym_cutile.ops.softmax import softmax, softmax_backward
@@ -34,39 +35,43 @@ NORMED = {"normalized_shape": (4096,), "weight": TensorSpec(shape=(4096,)), "eps
 
 
 @pytest.fixture
-def narrow_grids(monkeypatch):
-    """No grid holds exactly 59 blocks."""
-
-    def forget():
-        rows.grid.cache_clear()
-        reread()
-
-    monkeypatch.setattr(rows, "_MOST_BLOCKS", 3)
-    forget()
-    assert rows.grid(59) == ((1, 3, 20), True)
+def grids_of_one_more(monkeypatch):
+    """As they are where no grid holds exactly as many blocks as there are tiles."""
+    for module in ("elementwise", "norms", "ops.dropout", "ops.softmax"):
+        found = importlib.import_module(f"tilegym_cutile.{module}")
+        monkeypatch.setattr(found, "grid", lambda blocks: ((1, blocks + 1, 1), True))
+    reread()
     yield
     monkeypatch.undo()
-    forget()
+    reread()
 
 
 @everywhere
-@pytest.mark.usefixtures("narrow_grids")
+@pytest.mark.usefixtures("grids_of_one_more")
 @pytest.mark.parametrize(
     ("op", "args"),
     [
-        ("softmax", {"x": TensorSpec(shape=(59, 4096))}),
-        ("rms_norm", {"input": TensorSpec(shape=(59, 4096)), **NORMED}),
-        ("gelu", {"input": TensorSpec(shape=(59, 4096))}),
-        ("silu_and_mul", {"input": TensorSpec(shape=(59, 4096))}),
-        ("dropout", {"x": TensorSpec(shape=(59 * 2048,)), "seed": 5, "p": 0.4}),
+        ("softmax", {"x": TensorSpec(shape=(8, 4096))}),
+        ("rms_norm", {"input": TensorSpec(shape=(8, 4096)), **NORMED}),
+        ("gelu", {"input": TensorSpec(shape=(8, 4096))}),
+        ("silu_and_mul", {"input": TensorSpec(shape=(8, 8192))}),
+        ("dropout", {"x": TensorSpec(shape=(8 * 4096,)), "seed": 5, "p": 0.4}),
     ],
 )
-def test_blocks_that_a_grid_has_too_many_write_nothing(op, args, device):
-    sample = Sample(name="59 blocks", args=args)
+def test_a_block_too_many_writes_nothing(op, args, device):
+    sample = Sample(name="whole tiles", args=args)
     implementation = load_implementation(op, "cutile")
     for dtype in (torch.float32, torch.bfloat16):
         made = materialize(sample, dtype=dtype, device=device)
         assert_accurate(implementation.contract, made, implementation(made))
+
+
+@everywhere
+@pytest.mark.usefixtures("grids_of_one_more")
+def test_a_block_too_many_of_a_backward_writes_nothing(device):
+    y = torch.rand(8, 4096, device=device)
+    dx = softmax_backward(y, y)
+    assert_close(dx, y.double() * (y.double() - y.double().square().sum(-1, keepdim=True)), 4096)
 
 
 @everywhere
@@ -272,3 +277,11 @@ def test_host_code_neither_computes_nor_copies(layout, columns):
         _, rstd = rms_norm_forward(x, (columns,), weight, 1e-6, weight)
         rms_norm_backward(dy, x, weight, weight, rstd)
     assert len(launches) == {33: 7, 20000: 8}[columns]
+
+
+def test_rope_of_more_heads_than_a_grid_has_blocks():
+    q, k = torch.empty(2, 600_000, 3, 8, device="meta"), torch.empty(2, 1, 3, 8, device="meta")
+    cos = torch.empty(3, 8, device="meta")
+    with recording() as launches:
+        apply_rope_base(q, k, cos, cos, None, 1)
+    assert max(launches[0].grid[1:]) <= 65535

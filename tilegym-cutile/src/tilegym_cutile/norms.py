@@ -190,9 +190,10 @@ def heuristic(
     target: Target,
     *,
     centered: bool,
+    inner: int,
     chunked: bool = False,
 ) -> RowConfig:
-    """The configuration for m rows of n columns, from what an H200 likes.
+    """The configuration for m rows of n columns, of `inner` dimensions, from what an H200 likes.
 
     No block goes through several tiles, to load weight and bias once: such a loop costs too many registers.
     """
@@ -211,6 +212,8 @@ def heuristic(
     aligned = n * itemsize % 16 == 0  # else each element has an address of its own
     if m <= rows * target.num_sms:  # one block an SM: all registers are its own
         occupancy, warps = None, 8 if columns > 4096 else 4
+    elif inner > 1:  # each element has several indices too
+        occupancy = None
     elif occupancy and not aligned:
         occupancy //= 2
     hints = Hints(occupancy=occupancy, num_worker_warps=warps)
@@ -246,7 +249,7 @@ def normalize(
     statistics = (optional_rows(one, 0) for one in (mean, rstd))
     arrays = (x_rows, optional_rows(weight, columns), optional_rows(bias, columns), y_rows, *statistics)
     chunked = chunked or given is not None
-    config = heuristic(m, n, x.element_size(), target_of(x), centered=centered, chunked=chunked)
+    config = heuristic(m, n, x.element_size(), target_of(x), centered=centered, inner=inner, chunked=chunked)
     args = (eps, (offset,) if offset else (), centered, inner)
     if config.chunked:
         used = () if given is None else tuple(as_split_rows(one, 0)[0] for one in given)

@@ -221,7 +221,7 @@ def search_space(m: int, n: int, itemsize: int, target: Target, *, inner: int) -
 
 @tuned("norm_backward", space=search_space, bucketed=("m",))
 def backward_heuristic(m: int, n: int, itemsize: int, target: Target, *, bare: bool, inner: int) -> BackwardConfig:
-    """How dx goes about m rows of n columns: a thread has 16 of its elements, or 32 where each warp has its own rows.
+    """How dx goes about m rows of n columns: a thread has 16 of its elements.
 
     `bare`: without mean and bias, so that more can be loaded ahead. `inner` dimensions make up a row.
     """

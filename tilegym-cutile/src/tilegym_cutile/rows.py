@@ -142,7 +142,7 @@ _MOST_BLOCKS = 2**16 - 1
 def grid(blocks: int) -> tuple[tuple[int, int, int], bool]:
     """A grid of so many blocks as kernels number them (`tiles.block`), or of more; and whether it is of more."""
     least = max(1, -(-blocks // _MOST_BLOCKS))
-    slabs = next((count for count in range(least, 2 * least + 8) if blocks % count == 0), least)
+    slabs = next((count for count in range(least, min(2 * least + 8, _MOST_BLOCKS)) if blocks % count == 0), least)
     return (1, -(-blocks // slabs), slabs), blocks % slabs != 0
 
 

@@ -50,11 +50,6 @@ def block() -> Any:
     return ct.bid(1) + ct.bid(2) * ct.num_blocks(1)
 
 
-def blocks() -> Any:
-    """How many blocks a `rows.grid` has."""
-    return ct.num_blocks(1) * ct.num_blocks(2)
-
-
 def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any, RAGGED_COLUMNS: Any) -> Any:
     """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask.
 

@@ -51,7 +51,7 @@ def dropout_tiles(
 def search_space(n: int, itemsize: int, target: Target) -> Iterator[TileConfig]:
     """What is worth trying: as for elementwise kernels, and more or fewer blocks at once, since these compute a lot."""
     most = 8 * share(1, n, itemsize, target)
-    for elements, warps, occupancy in itertools.product((1024, 2048, 4096), (None, 8), (None, 4, 8, 12)):
+    for elements, warps, occupancy in itertools.product((512, 1024, 2048, 4096), (None, 8), (None, 4, 8, 12)):
         if elements <= most and (occupancy or 1) * (warps or 4) <= 64:
             yield TileConfig(elements=elements, hints=Hints(occupancy=occupancy, num_worker_warps=warps))
 
