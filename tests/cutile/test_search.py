@@ -145,10 +145,10 @@ def test_a_heuristics_own_that_fails_loses_to_what_works(lab):
 
 def test_each_question_is_tuned_once(lab):
     lab.space = [Config(ms=(1.0,))]
-    results = lab.search((4, 8), (5, 8), (4, 9), directions=("forward", "backward"))
+    results = lab.search((4, 8), (3, 8), (4, 9), directions=("forward", "backward"))
     assert [(one.case.sample.name, one.direction, one.question.function.name, one.question.key) for one in results] == [
-        ("4x8", "forward", "lab", "m=4 n=8"),
-        ("4x8", "backward", "lab_backward", "n=8"),
+        ("3x8", "forward", "lab", "m=4 n=8"),
+        ("3x8", "backward", "lab_backward", "n=8"),
         ("4x9", "forward", "lab", "m=4 n=9"),
         ("4x9", "backward", "lab_backward", "n=9"),
     ]
