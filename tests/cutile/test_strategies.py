@@ -31,13 +31,14 @@ def samples(op, *names):
     return [pytest.param(contract, sample, id=sample.name) for sample in found]
 
 
+HEADS, ANGLES = TensorSpec(shape=(2, 8, 8, 32)), TensorSpec(shape=(8, 32))
 NORMED = {"normalized_shape": (4096,), "weight": TensorSpec(shape=(4096,)), "eps": 1e-6}
 
 
 @pytest.fixture
 def grids_of_one_more(monkeypatch):
     """As they are where no grid holds exactly as many blocks as there are tiles."""
-    for module in ("elementwise", "norms", "ops.dropout", "ops.softmax"):
+    for module in ("elementwise", "norms", "ops.apply_rope_base", "ops.dropout", "ops.softmax"):
         found = importlib.import_module(f"tilegym_cutile.{module}")
         monkeypatch.setattr(found, "grid", lambda blocks: ((1, blocks + 1, 1), True))
     reread()
@@ -56,6 +57,10 @@ def grids_of_one_more(monkeypatch):
         ("gelu", {"input": TensorSpec(shape=(8, 4096))}),
         ("silu_and_mul", {"input": TensorSpec(shape=(8, 8192))}),
         ("dropout", {"x": TensorSpec(shape=(8 * 4096,)), "seed": 5, "p": 0.4}),
+        (
+            "apply_rope_base",
+            {"q": HEADS, "k": HEADS, "cos": ANGLES, "sin": ANGLES},
+        ),
     ],
 )
 def test_a_block_too_many_writes_nothing(op, args, device):

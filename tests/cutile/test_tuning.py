@@ -390,7 +390,7 @@ def test_a_table_is_named_after_its_device(device, name):
     assert tables.file_name(device) == name
 
 
-def test_counts_go_to_the_nearest_power_of_two():
+def test_counts_go_to_the_next_power_of_two():
     assert [tuning.bucket(n) for n in (0, 1, 2, 3, 5, 6, 2**40, 2**40 + 1)] == [0, 1, 2, 4, 8, 8, 2**40, 2**41]
 
 

@@ -116,7 +116,7 @@ def _grid(grid: Sequence[int], name: str) -> tuple[int, int, int]:
     if not 1 <= len(dims) <= 3 or min(dims) < 0:
         raise LaunchError(f"kernel '{name}': the grid must be one to three numbers of blocks, got {grid!r}")
     x, y, z = (*dims, 1, 1)[:3]
-    if x > _MOST_BLOCKS[0] or y > _MOST_BLOCKS[1] or z > _MOST_BLOCKS[2]:
+    if any(count > most for count, most in zip((x, y, z), _MOST_BLOCKS, strict=True)):
         raise LaunchError(f"kernel '{name}': a GPU's grid has at most {_MOST_BLOCKS} blocks, got {grid!r}")
     return x, y, z
 

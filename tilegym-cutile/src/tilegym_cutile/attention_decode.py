@@ -169,7 +169,7 @@ class Config:
     """Query heads per tile."""
     latency: int = 0
     """The hint of the loads in the loop, from 1 to 10: how far ahead they are; 0 leaves it to the compiler."""
-    hints: Hints | None = None
+    hints: Hints = Hints()  # noqa: RUF009 - frozen
 
 
 def _columns(size: int) -> int:

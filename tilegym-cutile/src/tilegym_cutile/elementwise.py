@@ -14,7 +14,7 @@ import cuda.tile as ct
 from tilegym_cutile import tiles
 from tilegym_cutile.rows import as_split_rows, divisor, grid, next_power_of_2, ragged, rows_per_block
 from tilegym_cutile.runtime import Hints, Target, executor_of, with_hints
-from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tiles import Divisor, Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.tuning import cached, tuned
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def forward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
         y: Rows,
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
-        across: tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]],
+        across: Divisor,
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
@@ -58,7 +58,7 @@ def backward_kernel(name: str, function: Callable[..., Any]) -> ct.kernel:
         dx: Rows,
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
-        across: tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]],
+        across: Divisor,
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],

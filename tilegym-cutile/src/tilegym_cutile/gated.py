@@ -9,7 +9,7 @@ import cuda.tile as ct
 
 from tilegym_cutile import activations, tiles
 from tilegym_cutile.elementwise import named
-from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
+from tilegym_cutile.tiles import Divisor, Rows  # noqa: TC001 - kernels' annotations are read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def _forward_kernel(name: str, activation: Callable[..., Any]) -> ct.kernel:
         ALIGNMENT: ct.Constant[int],
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
-        across: tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]],
+        across: Divisor,
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],
@@ -60,7 +60,7 @@ def _backward_kernel(name: str, activation_and_slope: Callable[..., Any]) -> ct.
         ALIGNMENT: ct.Constant[int],
         M: ct.ScalarInt64[int],
         N: ct.ScalarInt64[int],
-        across: tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]],
+        across: Divisor,
         ROWS: ct.Constant[int],
         COLUMNS: ct.Constant[int],
         RAGGED_ROWS: ct.Constant[bool],

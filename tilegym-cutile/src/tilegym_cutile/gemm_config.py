@@ -77,15 +77,19 @@ def _more_tiles(dtype: torch.dtype, trans: tuple[bool, bool], target: Target) ->
         return []
     pair = Hints(num_ctas=2, num_worker_warps=8)
     if dtype.itemsize == 2:
-        ways = [((256, 256, 64), 1, pair), ((256, 128, 64), 1, pair), ((128, 192, 64), 3, _EIGHT)]
-    elif trans[1]:
-        three = Hints(occupancy=3, num_worker_warps=4)
-        four = Hints(num_ctas=4, num_worker_warps=8)
-        ways = [((256, 128, 128), 1, pair), ((128, 256, 128), 1, pair), ((256, 256, 128), 1, four)]
-        ways += [((64, 128, 128), 1, _TWO), ((64, 64, 256), 1, three)]
-    else:
+        shared = [GemmConfig(tile=tile, hints=pair) for tile in ((256, 256, 64), (256, 128, 64))]
+        return [*shared, GemmConfig(tile=(128, 192, 64), parts=3, hints=_EIGHT)]
+    if not trans[1]:
         return []
-    return [GemmConfig(tile=tile, parts=parts, latency=6, hints=hints) for tile, parts, hints in ways]
+    three, four = Hints(occupancy=3, num_worker_warps=4), Hints(num_ctas=4, num_worker_warps=8)
+    ways = (
+        ((256, 128, 128), pair),
+        ((128, 256, 128), pair),
+        ((256, 256, 128), four),
+        ((64, 128, 128), _TWO),
+        ((64, 64, 256), three),
+    )
+    return [GemmConfig(tile=tile, hints=hints) for tile, hints in ways]
 
 
 def _long_tile(few: int, long: int, dtype: torch.dtype, target: Target) -> GemmConfig:

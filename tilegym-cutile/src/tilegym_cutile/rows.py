@@ -127,8 +127,8 @@ def rows_per_block(m: int, columns: int, elements: int, num_sms: int) -> int:
 def divisor(count: int) -> tuple[int, int, int]:
     """A count by which a kernel divides numbers below 2^31 with one product: it, a factor and a shift.
 
-    The quotient of n is (n * factor / 2^32 + n) / 2^shift, rounded down twice. Granlund and Montgomery, "Division by
-    Invariant Integers using Multiplication", 1994.
+    The quotient of n is (n * factor / 2^32 + n) / 2^shift, rounded down twice: see `tiles.divided`. Granlund and
+    Montgomery, "Division by Invariant Integers using Multiplication", 1994.
     """
     shift = (count - 1).bit_length()
     return count, (2**32 * (2**shift - count)) // count + 1, shift

@@ -14,6 +14,9 @@ import cuda.tile as ct
 Rows = ct.IndexedWithInt64[ct.Array]
 """Annotation of array parameters: shapes and strides beyond 2^31, at no cost, as offsets are 64 bits wide anyhow."""
 
+Divisor = tuple[ct.ScalarInt64[int], ct.ScalarInt64[int], ct.ScalarInt64[int]]
+"""Annotation of what `rows.divisor` makes."""
+
 LOG2E = math.log2(math.e)
 _RAISED = 64.0
 
@@ -51,17 +54,19 @@ def block() -> Any:
 
 
 def place(M: Any, N: Any, across: Any, ROWS: Any, COLUMNS: Any, RAGGED_ROWS: Any, RAGGED_COLUMNS: Any) -> Any:
-    """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask.
-
-    across: a `rows.divisor`.
-    """
-    count, factor, shift = across
-    number = ct.astype(block(), ct.uint32)
-    high = ct.astype(ct.astype(number, ct.uint64) * ct.astype(factor, ct.uint64) >> 32, ct.uint32)
-    down = (high + number) >> ct.astype(shift, ct.uint32)
-    row = row_numbers(down, ROWS)
-    column = row_numbers(number - down * ct.astype(count, ct.uint32), COLUMNS).reshape((1, COLUMNS))
+    """Where the block's tile lies in M rows of N columns, `across` tiles making up a row: rows, columns and mask."""
+    down, along = divided(block(), across)
+    row, column = row_numbers(down, ROWS), row_numbers(along, COLUMNS).reshape((1, COLUMNS))
     return row, column, both(inside(row, M, RAGGED_ROWS), inside(column, N, RAGGED_COLUMNS))
+
+
+def divided(number: Any, by: Any) -> Any:
+    """The quotient and the remainder of a number below 2^31 by a `rows.divisor`."""
+    count, factor, shift = by
+    number = ct.astype(number, ct.uint32)
+    high = ct.astype(ct.astype(number, ct.uint64) * ct.astype(factor, ct.uint64) >> 32, ct.uint32)
+    quotient = (high + number) >> ct.astype(shift, ct.uint32)
+    return quotient, number - quotient * ct.astype(count, ct.uint32)
 
 
 def inside(number: Any, end: Any, ragged: int) -> Any:

@@ -11,7 +11,7 @@ import torch
 
 from tilegym import register_backward, register_impl
 from tilegym_cutile import tiles
-from tilegym_cutile.rows import next_power_of_2, rows_per_block
+from tilegym_cutile.rows import grid, next_power_of_2, rows_per_block
 from tilegym_cutile.runtime import Hints, Target, launch, optional, target_of
 from tilegym_cutile.tiles import Rows  # noqa: TC001 - kernels' annotations are read at run time
 from tilegym_cutile.tuning import tuned
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
-
-
-_MOST_HEAD_BLOCKS = 2**15
-"""Of the 65,535 that the second dimension of a grid holds."""
 
 
 @ct.kernel
@@ -49,10 +45,10 @@ def rope_tiles(
 
     q, q_out: (B, H, S, D) or, if HEADS_DIM is 2, (B, S, H, D), k, k_out: likewise of Hk heads, cos, sin: (L, R),
     (1, L, R) or (B, L, R), position_ids: (1, S) or (B, S), or none if L = S. WIDTHS: R / 2 and the tile that holds it,
-    D - R and the tile that holds it. Blocks with the same ct.bid(0) have positions of one batch; those whose ct.bid(1)
-    is below q_blocks have heads of q.
+    D - R and the tile that holds it. Blocks with the same ct.bid(0) have positions of one batch; the first q_blocks of
+    them have heads of q.
     """
-    block = ct.bid(1)
+    block = tiles.block()
     across = ct.cdiv(S, POSITIONS)
     batch = ct.bid(0) // across
     position = ((ct.bid(0) % across) * POSITIONS + ct.arange(POSITIONS, dtype=ct.int32))[:, None, None]
@@ -189,12 +185,12 @@ def _rotated(
     half, size = cos.shape[-1] // 2, q.shape[3]
     rest = size - 2 * half
     config = heuristic(batch * length, max(heads, kv_heads), size, q.element_size(), target_of(q))
-    least = next_power_of_2(-(-(heads + kv_heads) // _MOST_HEAD_BLOCKS))
-    block, heads_block = config.positions, max(config.heads, least)
+    block, heads_block = config.positions, config.heads
     blocks = -(-heads // heads_block), -(-kv_heads // heads_block)
     arrays = (q, k, cos, sin, optional(position_ids), *outs)
     widths = (half, next_power_of_2(half), rest, next_power_of_2(rest) if rest else 0)
-    ragged = (length % block != 0, heads % heads_block != 0 or kv_heads % heads_block != 0)
+    (_, across, deep), more = grid(sum(blocks))
+    ragged = (length % block != 0, more or heads % heads_block != 0 or kv_heads % heads_block != 0)
     args = (*arrays, length, blocks[0], block, heads_block, widths, *ragged, heads_dim, backward)
-    launch(rope_tiles, (batch * -(-length // block), sum(blocks)), args, hints=config.hints)
+    launch(rope_tiles, (batch * -(-length // block), across, deep), args, hints=config.hints)
     return outs
